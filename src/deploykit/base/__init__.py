@@ -1,0 +1,1 @@
+"""Words, errors, files and protocols that every room shares. Imports nothing else of deploykit."""

@@ -1,0 +1,92 @@
+"""The seams between rooms. What one step needs of another is passed in as one of these by `pipeline.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+
+from deploykit.base.tensors import TensorSpec
+
+Arrays = Mapping[str, "np.ndarray[Any, Any]"]
+"""Tensor name → array."""
+
+
+class Session(Protocol):
+    """A model loaded by a runtime, ready to run. A context manager: leaving it frees the device.
+
+    Attributes:
+        inputs: What `infer` wants.
+        outputs: What it returns.
+        provider: What really executes, as the runtime names it ("CPUExecutionProvider"), never what was asked for.
+        settings: Conditions of the measurement: threads, optimisation level, versions.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    provider: str
+    settings: dict[str, Any]
+
+    def infer(self, feeds: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+        """Run once; blocks until the outputs are in host memory."""
+        ...
+
+    def close(self) -> None:
+        """Free the device."""
+        ...
+
+    def __enter__(self) -> Session: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Runtime(Protocol):
+    """Executes models; built-in ones are in `deploykit.runtime`, others come by the entry point `deploykit.runtimes`.
+
+    Attributes:
+        name: As in `--runtime` ("onnxruntime").
+    """
+
+    name: str
+
+    def unavailable(self) -> str | None:
+        """Why it cannot be used here, or None."""
+        ...
+
+    def open(self, model: Path, *, provider: str | None = None, threads: int | None = None) -> Session:
+        """Load a model.
+
+        Raises:
+            ProviderUnavailable: The provider asked for is not what would run.
+            UsageError: The file is no model that this runtime loads.
+        """
+        ...
+
+
+class SampleSource(Protocol):
+    """Inputs for calibration, accuracy and bench: one sample at a time, in an order that never changes.
+
+    Attributes:
+        description: What the user named: a path, `builtin:photos`, `random`.
+        skipped: File name → why it could not be used, filled while iterating.
+    """
+
+    description: str
+    skipped: dict[str, str]
+
+    def __len__(self) -> int:
+        """Samples there are to give, at most; fewer come where files turn out broken."""
+        ...
+
+    def samples(self) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+        """Yield feeds of batch 1, from the first sample on, each time it is called."""
+        ...
+
+    def labels(self) -> list[int] | None:
+        """Class index of each sample that `samples` yields, where they are known."""
+        ...
