@@ -1,1 +1,1 @@
-
+"""The command line: a thin skin over the Python API. One module a command."""

@@ -1,0 +1,81 @@
+"""`deploykit`: the commands, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Annotated
+
+import click
+import typer
+
+from deploykit import __version__
+from deploykit.base.errors import DeploykitError
+
+DEBUG_VARIABLE = "DEPLOYKIT_DEBUG"
+
+app = typer.Typer(
+    name="deploykit",
+    help="Which hardware should this model ship on, and what is the proof?",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"deploykit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar=DEBUG_VARIABLE, help="Show tracebacks instead of one paragraph.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    if debug:
+        os.environ[DEBUG_VARIABLE] = "1"
+
+
+def main() -> None:
+    """Entry point of the `deploykit` script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line. Returns the exit code of `base.errors`."""
+    try:
+        code = app(arguments, prog_name="deploykit", standalone_mode=False)
+    except click.exceptions.Abort:
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except DeploykitError as error:
+        _tell(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        _tell("interrupted; nothing was left half-written")
+        return 130
+    except BrokenPipeError:
+        # The reader of our pipe (`| head`) went away: not an error, and stdout can no longer be flushed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # noqa: BLE001 - the last fence: a bug is told in one paragraph, with the way to see more
+        _tell(f"unexpected failure: {type(error).__name__}: {error}; run again with `deploykit --debug …` to see where")
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _tell(message: str) -> None:
+    if os.environ.get(DEBUG_VARIABLE):
+        traceback.print_exc()
+    typer.secho("error: ", fg="red", err=True, nl=False)
+    typer.echo(message, err=True)
