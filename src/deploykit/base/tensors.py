@@ -11,7 +11,9 @@ from deploykit.base.errors import UsageError
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
 """NumPy spellings; ONNX's are translated at the border."""
 
-_PATTERN = re.compile(r"^(?P<name>[^:]+):(?P<shape>[A-Za-z0-9_]+(?:x[A-Za-z0-9_]+)*)(?::(?P<dtype>[a-z0-9]+))?$")
+# A word for an open dimension holds no `x`, which separates dimensions.
+_SIZE = r"(?:[0-9]+|[A-Za-wy-z_][A-Za-wy-z0-9_]*)"
+_PATTERN = re.compile(rf"^(?P<name>[^:]+):(?P<shape>{_SIZE}(?:x{_SIZE})*)(?::(?P<dtype>[a-z0-9]+))?$")
 
 
 class TensorSpec(BaseModel):

@@ -7,7 +7,6 @@ import sys
 import traceback
 from typing import Annotated
 
-import click
 import typer
 
 from deploykit import __version__
@@ -50,20 +49,14 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line. Returns the exit code of `base.errors`."""
+    """Run one command line. Returns the exit code of `base.errors`; 2 for a command line that does not parse."""
     try:
-        code = app(arguments, prog_name="deploykit", standalone_mode=False)
-    except click.exceptions.Abort:
-        return 130
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        app(arguments, prog_name="deploykit")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0
     except DeploykitError as error:
         _tell(str(error))
         return error.exit_code
-    except KeyboardInterrupt:
-        _tell("interrupted; nothing was left half-written")
-        return 130
     except BrokenPipeError:
         # The reader of our pipe (`| head`) went away: not an error, and stdout can no longer be flushed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -71,7 +64,7 @@ def run(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the last fence: a bug is told in one paragraph, with the way to see more
         _tell(f"unexpected failure: {type(error).__name__}: {error}; run again with `deploykit --debug …` to see where")
         return 1
-    return code if isinstance(code, int) else 0
+    return 0
 
 
 def _tell(message: str) -> None:
