@@ -2,11 +2,13 @@ from deploykit.engine.layers import parse_layers, summarize
 
 FP32_CONV = (
     "Name: node_Conv_299_myl0_5, LayerType: correlation, Inputs: [ { Name: relu_2.1_21_myl0, "
-    "Dimensions: [-1,64,16,16], Strides: [16384,1,1024,64], StrideOrder: [3,0,2,1], Datatype: Float, Format: (NHWC) Channel major format }, "
+    "Dimensions: [-1,64,16,16], "
+    "Strides: [16384,1,1024,64], StrideOrder: [3,0,2,1], Datatype: Float, Format: (NHWC) Channel major format }, "
     "{ Name: relu_1.1_20_myl0, Dimensions: [-1,64,16,16], Strides: [16384,1,1024,64], StrideOrder: [3,0,2,1], "
     "Datatype: Float, Format: (NHWC) Channel major format }], Constants: [ { Name: __mye2192dconst_myl0, Dimensions: "
     "[64,64,3,3], Strides: [576,1,192,64], StrideOrder: [3,0,2,1], Datatype: Float, Format: (NHWC) Channel major "
-    "format }], Outputs: [ { Name: relu_3.1_22_myl0, Dimensions: [-1,64,16,16], Strides: [16384,1,1024,64], StrideOrder: "
+    "format }], "
+    "Outputs: [ { Name: relu_3.1_22_myl0, Dimensions: [-1,64,16,16], Strides: [16384,1,1024,64], StrideOrder: "
     "[3,0,2,1], Datatype: Float, Format: (NHWC) Channel major format }], TacticName: __myelin_CASK_STUB, StreamId: 0, "
     "Metadata: [ONNX Layer: node_Conv_299][ONNX Layer: node_relu_2][ONNX Layer: node_add_65]"
 )
