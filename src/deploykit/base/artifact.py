@@ -66,15 +66,16 @@ def parse_batch(text: str) -> BatchRange:
 class Preprocessing(_Strict):
     """How a photograph becomes an input tensor `float32 [N, C, H, W]` (or NHWC).
 
-    The image is converted to RGB, resized so that its shorter side is `resize` pixels (or to exactly `resize_exact`),
-    centre-cropped to `size`, then `(pixel / 255 * scale_255 - mean) / std` per channel.
+    The image is converted to `color`, resized so that its shorter side is `resize` pixels (or straight to `size`),
+    centre-cropped to `size`, then `(pixel / 255 * scale_to - mean) / std` per channel. A uint8 input takes the cropped
+    pixels as they are: its graph normalises them itself.
 
     Attributes:
         input: Name of the input it feeds.
         size: Height and width of the crop, pixels.
         resize: Shorter side before the crop, pixels; None: resize straight to `size`, keeping no aspect ratio.
         interpolation: Resampling filter, Pillow's name in lower case.
-        mean: Per channel, on the 0..`scale_to` range.
+        mean: Per channel, in the order of `color`, on the 0..`scale_to` range.
         std: Per channel, on the same range.
         scale_to: What a pixel of 255 becomes before mean and std: 1.0 for torchvision, 255.0 for raw pixels.
         layout: Order of the axes.
