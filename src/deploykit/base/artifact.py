@@ -152,6 +152,8 @@ class OutputAccuracy(_Strict):
         sqnr_db: 10·log10(Σ fp32² / Σ (fp32 − this)²) over all samples; None where they are equal.
         max_abs_error: Largest absolute difference.
         worst_part_db: SQNR of the worst channel group, where parts of the output differ in scale.
+        not_finite: Samples with NaN or Inf where fp32 has a number; such values count as 0 in the figures above.
+        shape_differs: Samples whose output has another shape than fp32's, and is in none of the figures above.
     """
 
     name: str
@@ -159,6 +161,8 @@ class OutputAccuracy(_Strict):
     sqnr_db: float | None
     max_abs_error: float
     worst_part_db: float | None = None
+    not_finite: int = 0
+    shape_differs: int = 0
 
 
 class LayerAccuracy(_Strict):
