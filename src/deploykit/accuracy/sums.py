@@ -91,7 +91,8 @@ class ErrorSums:
             self._cosines += min(1.0, float((wanted * given).sum()) / (lengths[0] * lengths[1]))
 
     def _add_parts(self, wanted: Array, error: Array) -> None:
-        for axis in {1, wanted.ndim - 1} if wanted.ndim > 1 else ():
+        # [batch, classes] has no channels: its scales differ from class to class, and top-1 says more.
+        for axis in {1, wanted.ndim - 1} if wanted.ndim > 2 else ():
             size = wanted.shape[axis]
             sums = self._parts.setdefault(axis, _AxisSums(size) if 1 < size <= LARGEST_AXIS else None)
             if sums is not None and len(sums.signal) == size:

@@ -16,11 +16,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from deploykit.precision.fp16_graph import COORDINATES, MOVEMENT, Fp16Graph
+from deploykit.precision.fp16_graph import COORDINATES, MOVEMENT, NEVER_CAST, Fp16Graph
 
 if TYPE_CHECKING:
     import onnx
@@ -52,9 +52,10 @@ _EXACT_CARRIERS = MOVEMENT | {
 _GUARDED = MOVEMENT | {"Sqrt", "Log", "Pow", "Reciprocal"}
 _ISLANDS = MOVEMENT | {"Cast", "ConstantOfShape"}
 _WEIGHT_INPUTS = {
-    "Conv": {1, 2}, "ConvTranspose": {1, 2}, "Gemm": {0, 1, 2}, "MatMul": {0, 1}, "Einsum": {0, 1, 2}, "Gather": {0},
-    "LSTM": {1, 2, 3}, "GRU": {1, 2, 3}, "RNN": {1, 2, 3}, "PRelu": {1}, "Add": {0, 1}, "Sub": {0, 1},
+    "Conv": {1}, "ConvTranspose": {1}, "Gemm": {0, 1}, "MatMul": {0, 1}, "Einsum": {0, 1, 2}, "Gather": {0},
+    "LSTM": {1, 2, 3}, "GRU": {1, 2, 3}, "RNN": {1, 2, 3},
 }  # fmt: skip
+_BIAS_INPUTS = {"Conv": {2}, "ConvTranspose": {2}, "Gemm": {2}, "Add": {0, 1}, "Sub": {0, 1}}
 _SQUARED = frozenset(("ReduceL2", "LpNormalization", "LpPool", "GlobalLpPool"))
 _AVERAGED = frozenset(("ReduceMean", "GlobalAveragePool", "AveragePool"))
 _VARIANCE = frozenset(("InstanceNormalization", "MeanVarianceNormalization", "LRN"))
@@ -147,7 +148,7 @@ Kept = Iterator[tuple["onnx.NodeProto", str]]
 def _without_half_form(graph: Fp16Graph) -> Kept:
     for node in graph.nodes.values():
         if graph.touches_float(node) and graph.half_form(node) is None:
-            yield node, f"{node.op_type} is not cast: ONNX has no FP16 form of it, or it works on coordinates"
+            yield node, f"{node.op_type}: {NEVER_CAST.get(node.op_type, 'ONNX has no FP16 form of it')}"
 
 
 def _out_of_range(graph: Fp16Graph, ranges: Ranges, masked: frozenset[str]) -> Kept:
@@ -215,8 +216,9 @@ def _inner_sum(graph: Fp16Graph, node: onnx.NodeProto, ranges: Ranges) -> float:
 
 def _lost_constants(graph: Fp16Graph, masks: frozenset[str], *, follow_large: bool) -> Kept:
     """Readers of constants that FP16 does not hold; without ranges also whatever a large constant may blow up."""
-    for tensor, node, is_weight in _constant_reads(graph):
-        reason = None if tensor in masks else constant_fault(graph.constants[tensor], is_weight=is_weight)
+    for tensor, node, position in _constant_reads(graph):
+        role = constant_role(node.op_type, position, graph.constants[tensor].size)
+        reason = None if tensor in masks else constant_fault(graph.constants[tensor], role)
         if reason is not None:
             yield node, f"constant {tensor} {reason}"
             yield from ((reader, f"downstream of constant {tensor}") for reader in _guarded(graph, node))
@@ -225,13 +227,13 @@ def _lost_constants(graph: Fp16Graph, masks: frozenset[str], *, follow_large: bo
                 yield from ((reader, f"downstream of constant {tensor}, no ranges known") for reader in downstream)
 
 
-def _constant_reads(graph: Fp16Graph) -> Iterator[tuple[str, onnx.NodeProto, bool]]:
+def _constant_reads(graph: Fp16Graph) -> Iterator[tuple[str, onnx.NodeProto, int]]:
     for tensor in graph.constants:
         for node, position in graph.readers.get(tensor, ()):
             form = graph.half_form(node)
             # Clip's bounds saturate: beyond FP16's range they bound nothing there either.
             if form is not None and position in form.inputs and not _is_loose_bound(graph, tensor, node):
-                yield tensor, node, position in _WEIGHT_INPUTS.get(node.op_type, ())
+                yield tensor, node, position
 
 
 def _is_loose_bound(graph: Fp16Graph, tensor: str, node: onnx.NodeProto) -> bool:
@@ -263,14 +265,23 @@ def _downstream(
                         waiting.append(reader)
 
 
-def constant_fault(values: np.ndarray[Any, Any], *, is_weight: bool) -> str | None:
-    """Why FP16 does not hold a constant, or None.
+Role = Literal["weight", "bias", "value"]
 
-    Args:
-        values: float32.
-        is_weight: Its elements are summed up, so that what counts is the error against the whole tensor; else each
-            element counts for itself.
+
+def constant_role(op_type: str, position: int, size: int) -> Role:
+    """What an operator does with a constant.
+
+    weight: its elements are multiplied and summed up, so the error against the whole tensor counts.
+    bias: a vector added to something larger, where FP16 rounds the sum more coarsely than the bias itself.
+    value: each element counts for itself; so does a lone number that is added, an epsilon.
     """
+    if size > 1 and position in _WEIGHT_INPUTS.get(op_type, ()):
+        return "weight"
+    return "bias" if size > 1 and position in _BIAS_INPUTS.get(op_type, ()) else "value"
+
+
+def constant_fault(values: np.ndarray[Any, Any], role: Role) -> str | None:
+    """Why FP16 does not hold a constant of float32, or None."""
     finite = values[np.isfinite(values)].astype(np.float64)
     if finite.size == 0 or not finite.any():
         return None
@@ -278,11 +289,11 @@ def constant_fault(values: np.ndarray[Any, Any], *, is_weight: bool) -> str | No
     if largest > LARGEST:
         return f"reaches {largest:.3g}, FP16 ends at {LARGEST:.0f}"
     error = np.abs(finite.astype(np.float16).astype(np.float64) - finite)
-    if is_weight and finite.size > 1:
+    if role == "weight":
         return "is rounded by more than 1 %" if np.linalg.norm(error) > _HELD * np.linalg.norm(finite) else None
     lost = error > _HELD * np.abs(finite)
     # A few elements near 0 in a long vector of scales are what training leaves everywhere.
-    if lost.mean() > (_HELD if finite.size > 1 else 0.0):
+    if role == "value" and lost.mean() > (_HELD if finite.size > 1 else 0.0):
         return f"holds {np.abs(finite[lost]).max():.3g}, which FP16 rounds by more than 1 %"
     return None
 

@@ -18,20 +18,24 @@ if TYPE_CHECKING:
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
 
-# Their output's type stands in an attribute, or they draw noise: not worth a cast.
-_TYPE_BY_ATTRIBUTE = frozenset((
-    "Bernoulli", "BlackmanWindow", "EyeLike", "HammingWindow", "HannWindow", "MelWeightMatrix", "Multinomial",
-    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-))  # fmt: skip
-
 COORDINATES = {
     "Resize": {1, 2}, "Upsample": {1}, "GridSample": {1}, "Range": {0, 1, 2}, "NonMaxSuppression": {0}, "RoiAlign": {1},
     "MaxRoiPool": {1}, "AffineGrid": {0},
 }  # fmt: skip
 """Operator → inputs that hold sizes or coordinates: at 640 pixels FP16 has steps of half a pixel."""
 
-# Coordinates share their type with the features here, so the whole node stays.
-_COORDINATE_NODES = frozenset(("RoiAlign", "MaxRoiPool", "AffineGrid"))
+_BY_ATTRIBUTE = "its type is set by an attribute"
+_ON_COORDINATES = "it works on coordinates, and its features must have their type"
+NEVER_CAST = {
+    **dict.fromkeys(
+        ("Bernoulli", "BlackmanWindow", "EyeLike", "HammingWindow", "HannWindow", "MelWeightMatrix", "Multinomial",
+         "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), _BY_ATTRIBUTE
+    ),
+    **dict.fromkeys(("AffineGrid", "MaxRoiPool", "RoiAlign"), _ON_COORDINATES),
+    # Seen with onnxruntime 1.32, each time, where LayerNormalization is FP16 too. A GPU fuses the casts into it.
+    "Gelu": "onnxruntime's CPU provider crashes while it loads a graph with this operator in FP16",
+}  # fmt: skip
+"""Operator → why it stays FP32 though ONNX may define it in FP16."""
 
 MOVEMENT = frozenset((
     "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Pad", "Reshape", "Slice",
@@ -160,7 +164,7 @@ class Fp16Graph:
 
     def half_form(self, node: onnx.NodeProto) -> HalfForm | None:
         """What of a node can be FP16 by ONNX's own definition of it; None: nothing."""
-        if node.domain not in _DEFAULT_DOMAINS or node.op_type in _TYPE_BY_ATTRIBUTE | _COORDINATE_NODES:
+        if node.domain not in _DEFAULT_DOMAINS or node.op_type in NEVER_CAST:
             return None
         if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
             return None
