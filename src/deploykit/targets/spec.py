@@ -199,6 +199,12 @@ class TargetFile(_Strict):
         return self
 
 
+def field_names() -> list[str]:
+    """Every field that a target file can have, at any depth."""
+    models = (TargetFile, Silicon, Memory, Power, PowerMode, MigProfile, Source)
+    return sorted({name for model in models for name in model.model_fields})
+
+
 class TargetSpec(_Strict):
     """One operating point of a device: what a reference resolves to, with the figures that hold there.
 
