@@ -31,8 +31,16 @@ ADVICE = (
 
 # Pictures of the world, in the public domain or CC0 by scikit-image's own list: no drawings, scans or diagrams.
 # The right half of the stereo pair `motorcycle` is left out: it would be the same photograph twice.
-CALIBRATION_PHOTOS = ("astronaut.png", "coffee.png", "motorcycle_left.png", "grass.png", "retina.jpg")
-JUDGING_PHOTOS = ("chelsea.png", "rocket.jpg", "camera.png", "hubble_deep_field.jpg")
+CALIBRATION_PHOTOS = (
+    "astronaut.png",
+    "coffee.png",
+    "motorcycle_left.png",
+    "grass.png",
+    "hubble_deep_field.jpg",
+    "retina.jpg",
+)
+# Of everyday things, since a classifier's answer to the sky or an eye is a toss-up in fp32 already.
+JUDGING_PHOTOS = ("chelsea.png", "rocket.jpg", "camera.png")
 
 _CROPS_EACH = 100_000
 _AREA = (0.2, 1.0)
