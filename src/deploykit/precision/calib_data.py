@@ -25,7 +25,7 @@ from deploykit.base.errors import UsageError
 from deploykit.base.protocols import SampleSource
 from deploykit.base.tensors import TensorSpec
 from deploykit.precision import array_files, builtin_photos, image_folder, images, random_data, user_function
-from deploykit.precision.samples import Samples
+from deploykit.precision.samples import Samples, in_batches
 
 FEWEST_HELD_OUT = 8
 """With fewer samples than this left over after calibration, judging reuses all of them and says so."""
@@ -77,7 +77,7 @@ def _open_builtin(data: str, inputs: Sequence[TensorSpec], preprocessing: Prepro
     if data != builtin_photos.NAME:
         raise UsageError(f"--calibration-data {data!r}: the only built-in data is {builtin_photos.NAME}")
     how, spec = _picture_input(inputs, preprocessing)
-    return builtin_photos.open_photos(how, spec, seed=seed)
+    return in_batches(builtin_photos.open_photos(how, spec, seed=seed), _fixed_batch(spec))
 
 
 def _open_folder(
@@ -92,7 +92,8 @@ def _open_folder(
     files = image_folder.find_files(folder)
     if any(image_folder.is_image(file) for file in files):
         how, spec = _picture_input(inputs, preprocessing)
-        return image_folder.open_folder(folder, files, how, spec, seed=seed, classes=classes, strict=strict)
+        pictures = image_folder.open_folder(folder, files, how, spec, seed=seed, classes=classes, strict=strict)
+        return in_batches(pictures, _fixed_batch(spec))
     if arrays := [folder / file for file in files if file.suffix.lower() in _ARRAY_SUFFIXES]:
         return array_files.open_arrays(str(folder), arrays, inputs)
     raise image_folder.nothing_found(folder, files)
@@ -122,6 +123,11 @@ def _picture_input(
     if len(inputs) > 1:
         raise UsageError(f"pictures feed {how.input!r} only, but the model has {_names(inputs)}; give FILE.npz")
     return how, matching[0]
+
+
+def _fixed_batch(spec: TensorSpec) -> int:
+    """Pictures that make one feed: 1 where the batch is open."""
+    return spec.shape[0] if isinstance(spec.shape[0], int) else 1
 
 
 def _names(inputs: Sequence[TensorSpec]) -> str:

@@ -10,12 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from deploykit.base.progress import SILENT, Progress
 from deploykit.base.protocols import SampleSource, Session
 from deploykit.precision import onnx_files
 
 
 def collect_ranges(
-    model: Path, source: SampleSource, count: int, open_session: Callable[[Path], Session]
+    model: Path,
+    source: SampleSource,
+    count: int,
+    open_session: Callable[[Path], Session],
+    progress: Progress = SILENT,
 ) -> dict[str, tuple[float, float]]:
     """Run samples through a graph that shows all its float tensors, one at a time; only two numbers a tensor are kept.
 
@@ -26,6 +31,7 @@ def collect_ranges(
         source: Inputs.
         count: Samples to use at most.
         open_session: Loads an ONNX file.
+        progress: Told of each sample.
 
     Returns:
         Tensor → (lowest, highest); without the tensors that never held a finite value.
@@ -35,7 +41,8 @@ def collect_ranges(
         watched = Path(folder) / "watched.onnx"
         write_watched(model, watched)
         with open_session(watched) as session:
-            for feeds in itertools.islice(source.samples(), count):
+            feeds_used = itertools.islice(source.samples(), count)
+            for feeds in progress.track(feeds_used, "ranges", total=min(count, len(source))):
                 for name, values in (*feeds.items(), *session.infer(feeds).items()):
                     _widen(ranges, name, np.asarray(values))
     return ranges

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -93,3 +93,27 @@ class Samples:
     def _nothing_usable(self) -> str:
         first = "; ".join(f"{name!r}: {reason}" for name, reason in list(self.skipped.items())[:3])
         return f"{self.description}: none of its {len(self.items)} samples can be used ({first or 'it is empty'})"
+
+
+def in_batches(source: Samples, size: int) -> Samples:
+    """The same samples, `size` of them a feed, for a model whose batch is fixed; what is left over is dropped.
+
+    A broken item takes its whole batch with it. A batch has no one class, so there are no labels.
+    """
+    if size == 1:
+        return source
+
+    def load(start: int) -> Feeds:
+        rows = [source.load(source.items[start + place]) for place in range(size)]
+        return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+
+    parts = None if source.parts is None else (in_batches(source.parts[0], size), in_batches(source.parts[1], size))
+    return replace(
+        source,
+        items=range(0, len(source.items) - size + 1, size),
+        load=load,
+        name_of=lambda start: f"{source.name_of(source.items[start])} and {size - 1} more",
+        label_of=None,
+        labels_note=None if source.label_of is None else f"no true top-1: the model's batch is fixed to {size}",
+        parts=parts,
+    )

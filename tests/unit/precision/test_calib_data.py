@@ -158,6 +158,18 @@ def test_pictures_alone_do_not_feed_two_inputs(tmp_path):
         open_samples(str(tmp_path), inputs=[X, other], preprocessing=HOW)
 
 
+@pytest.mark.parametrize("data", ["pictures", "builtin:photos"])
+def test_a_fixed_batch_takes_several_pictures(tmp_path, monkeypatch, data):
+    write_pictures(tmp_path / "pictures", [f"{index % 2}/{index}.png" for index in range(7)])
+    monkeypatch.chdir(tmp_path)
+    fixed = TensorSpec(name="x", dtype="float32", shape=(3, 3, 8, 8))
+    source = open_samples(data, inputs=[fixed], preprocessing=HOW, classes=2)
+    fed = list(itertools.islice(source.samples(), 2))
+    assert [feeds["x"].shape for feeds in fed] == [(3, 3, 8, 8)] * 2
+    assert not np.array_equal(fed[0]["x"][0], fed[0]["x"][1])
+    assert source.labels() is None
+
+
 # Data that is not there
 
 

@@ -202,6 +202,17 @@ def test_sizes_of_a_resize_stay_float_and_its_picture_does_not():
     assert (form.inputs, form.outputs) == ({0}, {0})
 
 
+def test_boxes_that_compete_are_decoded_in_float():
+    graph = graph_of(
+        "w = Mul(d, anchors) b = Add(w, anchors) p = Softmax(logits) y = NonMaxSuppression(b, p, most)",
+        inputs="float[1, 4, 4] d, float[1, 2, 4] logits",
+        outputs="int64[n, 3] y",
+        constants="<float[4] anchors = {16, 16, 32, 32}, int64 most = {3}>",
+    )
+    ranges = {"d": (-1.0, 1.0), "w": (-32.0, 32.0), "b": (0.0, 64.0), "logits": (-3.0, 3.0), "p": (0.0, 1.0)}
+    assert kept(graph, ranges) == {"w", "b", "y"}
+
+
 def test_operators_without_fp16_are_kept_and_said():
     graph = graph_of("a = Gelu(x) y = Relu(a)", opset=20)
     choice = choose(graph, SMALL)
