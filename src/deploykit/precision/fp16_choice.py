@@ -148,7 +148,7 @@ Kept = Iterator[tuple["onnx.NodeProto", str]]
 def _without_half_form(graph: Fp16Graph) -> Kept:
     for node in graph.nodes.values():
         if graph.touches_float(node) and graph.half_form(node) is None:
-            yield node, f"{node.op_type}: {NEVER_CAST.get(node.op_type, 'ONNX has no FP16 form of it')}"
+            yield node, f"{node.op_type}: {NEVER_CAST.get(node.op_type, 'no FP16 form of it is known')}"
 
 
 def _out_of_range(graph: Fp16Graph, ranges: Ranges, masked: frozenset[str]) -> Kept:

@@ -32,6 +32,7 @@ NEVER_CAST = {
          "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), _BY_ATTRIBUTE
     ),
     **dict.fromkeys(("AffineGrid", "MaxRoiPool", "RoiAlign"), _ON_COORDINATES),
+    **dict.fromkeys(("If", "Loop", "Scan"), "branches and loop bodies compute in float32"),
     # Seen with onnxruntime 1.32, each time, where LayerNormalization is FP16 too. A GPU fuses the casts into it.
     "Gelu": "onnxruntime's CPU provider crashes while it loads a graph with this operator in FP16",
 }  # fmt: skip
