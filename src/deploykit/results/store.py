@@ -1,0 +1,237 @@
+"""The result store: measurements, appended and never changed.
+
+SQLite by default, in write-ahead mode so that a reader never waits and a killed writer leaves the last committed state;
+any other database by its SQLAlchemy URL. A measurement is stored under its id, a digest of its content, so storing it
+twice adds nothing.
+
+Version history of the schema:
+    1  first
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deploykit.base import files
+from deploykit.base.errors import DeploykitError, MissingExtraError, UsageError
+from deploykit.base.home import store_url
+from deploykit.results.measurement import MEASUREMENT_VERSION, Measurement
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine, Table
+
+SCHEMA_VERSION = 1
+_SQLITE_PATIENCE_S = 30
+
+
+class StoreError(DeploykitError):
+    """The store cannot be reached or is not one."""
+
+
+class Store:
+    """Measurements of one database. A context manager: leaving it closes the connections.
+
+    Args:
+        url: SQLAlchemy URL; None: `DEPLOYKIT_STORE`, else an SQLite file in `.deploykit`.
+
+    Raises:
+        UsageError: No such URL scheme.
+        MissingExtraError: The database needs a driver that is not installed.
+        StoreError: It cannot be opened, or was written by a newer deploykit.
+    """
+
+    def __init__(self, url: str | None = None) -> None:
+        self._engine = _engine(url or store_url())
+        self._table, self._meta = _tables()
+        with self._errors():
+            self._prepare()
+
+    def append(self, measurements: Sequence[Measurement]) -> int:
+        """Store measurements, all or none.
+
+        Returns:
+            How many were new.
+        """
+        from sqlalchemy import insert, select
+
+        new = 0
+        with self._errors(), self._engine.begin() as connection:
+            for measurement in measurements:
+                known = connection.execute(select(self._table.c.id).where(self._table.c.id == measurement.id)).first()
+                if known is None:
+                    connection.execute(insert(self._table).values(**_row(measurement)))
+                    new += 1
+        return new
+
+    def measurements(
+        self,
+        *,
+        model: str | None = None,
+        target: str | None = None,
+        precision: str | None = None,
+        scenario: str | None = None,
+        valid: bool | None = None,
+        limit: int | None = None,
+    ) -> list[Measurement]:
+        """Stored measurements that fit, newest first."""
+        from sqlalchemy import select
+
+        wanted = {"model": model, "target": target, "precision": precision, "scenario": scenario, "valid": valid}
+        query = select(self._table.c.document).order_by(self._table.c.date.desc(), self._table.c.id)
+        for column, value in wanted.items():
+            if value is not None:
+                query = query.where(self._table.c[column] == value)
+        with self._errors(), self._engine.connect() as connection:
+            documents = connection.execute(query.limit(limit)).scalars().all()
+        return [Measurement.model_validate(json.loads(document)) for document in documents]
+
+    def find(self, id_or_prefix: str) -> Measurement:
+        """The measurement of an id, or of the first characters of one.
+
+        Raises:
+            UsageError: None, or several.
+        """
+        from sqlalchemy import select
+
+        escaped = id_or_prefix.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+        query = select(self._table.c.document).where(self._table.c.id.like(f"{escaped}%", escape="\\")).limit(2)
+        with self._errors(), self._engine.connect() as connection:
+            found = connection.execute(query).scalars().all()
+        if len(found) != 1:
+            what = "no measurement has" if not found else "several measurements have"
+            raise UsageError(f"{what} the id {id_or_prefix!r}; list them: deploykit results list")
+        return Measurement.model_validate(json.loads(found[0]))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _prepare(self) -> None:
+        """Make the tables where they are missing; refuse a schema that this version does not know."""
+        from sqlalchemy import insert, select
+
+        self._table.metadata.create_all(self._engine)
+        with self._engine.begin() as connection:
+            found = connection.execute(select(self._meta.c.schema_version)).scalars().first()
+            if found is None:
+                connection.execute(insert(self._meta).values(id=1, schema_version=SCHEMA_VERSION))
+        if found is not None and found != SCHEMA_VERSION:
+            raise StoreError(f"the store has schema {found}, this deploykit knows {SCHEMA_VERSION}: update deploykit")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Database errors in plain words; the URL without its password."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except SQLAlchemyError as error:
+            where = self._engine.url.render_as_string(hide_password=True)
+            reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+            raise StoreError(f"the result store {where} cannot be used: {reason}") from error
+
+
+def measurement_id(document: dict[str, Any]) -> str:
+    """The id of a record: a digest over its content, whatever id it carries."""
+    return files.sha256_json({key: value for key, value in document.items() if key != "id"})[:32]
+
+
+def stored_model(url: str | None = None) -> str | None:
+    """Model of the newest measurement; None where there is no store yet (and none is made by asking)."""
+    if not exists(url):
+        return None
+    with Store(url) as store:
+        newest = store.measurements(limit=1)
+    return newest[0].model if newest else None
+
+
+def exists(url: str | None = None) -> bool:
+    """Whether a store is there to be read; a database server is taken to be."""
+    path = _sqlite_path(url or store_url())
+    return path is None or path.is_file()
+
+
+def _sqlite_path(url: str) -> Path | None:
+    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+
+
+def _engine(url: str) -> Engine:
+    from sqlalchemy import create_engine, event
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+    try:
+        parsed = make_url(url)
+        # `postgresql://` means the driver of the extra, not the older one that SQLAlchemy would look for.
+        if parsed.drivername == "postgresql":
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        path = _sqlite_path(url)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        arguments = {"timeout": _SQLITE_PATIENCE_S} if parsed.get_backend_name() == "sqlite" else {}
+        engine = create_engine(parsed, connect_args=arguments)
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise UsageError(
+            "DEPLOYKIT_STORE is not a database URL that SQLAlchemy knows; give sqlite:///FILE or "
+            "postgresql://USER@HOST/DATABASE"
+        ) from error
+    except ImportError as error:
+        raise MissingExtraError(str(error.name), "postgres", "this result store") from error
+    except OSError as error:
+        raise StoreError(f"the folder of the result store cannot be made: {error}") from error
+    if parsed.get_backend_name() == "sqlite":
+        event.listen(engine, "connect", _set_up_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    # Every commit reaches the disk before it is reported: a record of a long run is worth one fsync.
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.close()
+
+
+def _tables() -> tuple[Table, Table]:
+    from sqlalchemy import Boolean, Column, Integer, MetaData, String, Table, Text
+
+    metadata = MetaData()
+    measurements = Table(
+        "measurements",
+        metadata,
+        Column("id", String(64), primary_key=True),
+        Column("model", String, nullable=False, index=True),
+        Column("target", String, nullable=False, index=True),
+        Column("precision", String),
+        Column("scenario", String, nullable=False),
+        Column("valid", Boolean, nullable=False),
+        Column("provenance", String, nullable=False),
+        # ISO 8601 in UTC, which sorts as text in every database.
+        Column("date", String, nullable=False, index=True),
+        Column("document", Text, nullable=False),
+    )
+    meta = Table(
+        "deploykit_store", metadata, Column("id", Integer, primary_key=True), Column("schema_version", Integer)
+    )
+    return measurements, meta
+
+
+def _row(measurement: Measurement) -> dict[str, Any]:
+    document = measurement.model_dump(mode="json")
+    assert document["version"] == MEASUREMENT_VERSION
+    columns = ("id", "model", "target", "precision", "scenario", "valid", "provenance")
+    return {
+        **{column: document[column] for column in columns},
+        "date": document["date"] or "",
+        "document": json.dumps(document, ensure_ascii=False, allow_nan=False),
+    }
