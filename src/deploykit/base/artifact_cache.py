@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from deploykit.base import files
-from deploykit.base.artifact import Artifact, Manifest, read_artifact, seal
+from deploykit.base.artifact import MANIFEST, Artifact, Manifest, read_artifact, seal
 from deploykit.base.errors import UsageError
 
 _KEY_CHARACTERS = 12
@@ -42,6 +42,19 @@ def find_or_make(
         with files.new_folder(folder) as temporary:
             seal(temporary, make(temporary))
         return read_artifact(folder), False
+
+
+def newest_artifact(root: Path) -> Artifact | None:
+    """The artifact made last under a folder; damaged ones are passed over."""
+    found = [artifact for path in root.glob(f"*/*/{MANIFEST}") if (artifact := _readable(path)) is not None]
+    return max(found, key=lambda artifact: artifact.manifest.created, default=None)
+
+
+def _readable(path: Path) -> Artifact | None:
+    try:
+        return read_artifact(path)
+    except UsageError:
+        return None
 
 
 def _intact(folder: Path, key: str) -> Artifact | None:

@@ -11,6 +11,7 @@ import typer
 
 from deploykit import __version__
 from deploykit.base.errors import DeploykitError
+from deploykit.cli import export
 
 DEBUG_VARIABLE = "DEPLOYKIT_DEBUG"
 
@@ -22,6 +23,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+app.command()(export.export)
 
 
 def _version(wanted: bool) -> None:

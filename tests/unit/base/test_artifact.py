@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deploykit.base.artifact import BatchRange, Manifest, ModelInfo, parse_batch, read_artifact, seal
-from deploykit.base.artifact_cache import find_or_make
+from deploykit.base.artifact_cache import find_or_make, newest_artifact
 from deploykit.base.errors import UsageError
 from deploykit.base.tensors import TensorSpec
 from deploykit.base.vocab import Precision
@@ -104,6 +104,28 @@ def test_a_damaged_artifact_is_made_anew(tmp_path: Path) -> None:
     again, reused = find_or_make(tmp_path, "net", "fp32", "k1", fill)
     assert not reused
     assert again.onnx_path.read_bytes() == b"graph"
+
+
+def test_the_newest_artifact_is_found_and_damaged_ones_are_passed_over(tmp_path: Path) -> None:
+    assert newest_artifact(tmp_path / "nowhere") is None
+    for day in (1, 3, 2):
+        _make_on(tmp_path, day)
+    newest = newest_artifact(tmp_path)
+    assert newest is not None
+    assert newest.manifest.key == "key3"
+    newest.onnx_path.write_bytes(b"cut short")
+    second = newest_artifact(tmp_path)
+    assert second is not None
+    assert second.manifest.key == "key2"
+
+
+def _make_on(root: Path, day: int) -> None:
+    created = dt.datetime(2026, 1, day, tzinfo=dt.timezone.utc)
+
+    def make(folder: Path) -> Manifest:
+        return fill(folder, key=f"key{day}").model_copy(update={"created": created})
+
+    find_or_make(root, "net", "fp32", f"key{day}", make)
 
 
 def _make_slowly(root: Path, log: Path) -> None:

@@ -1,0 +1,333 @@
+"""Joins the steps in order; the only module that knows them all."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from deploykit.accuracy import compare as accuracy
+from deploykit.accuracy import floor, layers
+from deploykit.base import files, home
+from deploykit.base.artifact import AccuracyReport, Artifact, BatchRange, Manifest, Preprocessing, read_artifact
+from deploykit.base.artifact_cache import find_or_make
+from deploykit.base.errors import UsageError
+from deploykit.base.loaded import LoadedModel
+from deploykit.base.progress import SILENT, Progress
+from deploykit.base.protocols import Session
+from deploykit.base.tensors import TensorSpec
+from deploykit.base.vocab import CalibrationMethod, Dialect, Precision
+from deploykit.precision.samples import Samples
+from deploykit.targets.spec import TargetSpec
+
+EXPORTED = (Precision.FP32, Precision.FP16, Precision.INT8)
+
+
+@dataclass(frozen=True)
+class ExportSettings:
+    """What `export` was asked for; the fields are the options of `deploykit export`."""
+
+    precision: Precision = Precision.FP32
+    target: str = "host"
+    weights: str = "default"
+    inputs: tuple[TensorSpec, ...] = ()
+    batch: BatchRange | None = None
+    opset: int | None = None
+    preprocessing: str | None = None
+    calibration_data: str | None = None
+    calibration_method: CalibrationMethod = CalibrationMethod.ENTROPY
+    calibration_samples: int = 128
+    eval_samples: int = 64
+    accuracy_floors: tuple[str, ...] = ()
+    exclude_ops: tuple[str, ...] = ()
+    exclude_nodes: tuple[str, ...] = ()
+    keep_io_types: bool = True
+    strict: bool = False
+    seed: int = 0
+    output_dir: Path | None = None
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export gave.
+
+    Attributes:
+        artifact: The artifact; under `output_dir` where one was given.
+        reused: It was there already.
+        fp32: The artifact that it is judged against; itself for fp32.
+        floors: What the accuracy report was asked to reach.
+    """
+
+    artifact: Artifact
+    reused: bool
+    fp32: Artifact
+    floors: tuple[floor.Floor, ...] = ()
+
+    def require_floors(self) -> None:
+        """Hold the report against the floors.
+
+        Raises:
+            AccuracyBelowFloor: One is missed.
+        """
+        report = self.artifact.manifest.accuracy
+        if report is not None:
+            floor.check_floors(report, self.floors)
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Inputs to calibrate on and others to judge by.
+
+    Attributes:
+        name: As the user named it.
+        calibration: Seen by calibration.
+        held_out: Kept from it.
+        unclaimed: Why no accuracy may be stated; None where it may.
+    """
+
+    name: str
+    calibration: Samples
+    held_out: Samples
+    unclaimed: str | None
+
+
+def export(model: str, settings: ExportSettings | None = None, *, progress: Progress = SILENT) -> Exported:
+    """Export a model to an artifact of one precision.
+
+    Args:
+        model: Model reference.
+        settings: Default: fp32.
+        progress: Is told of the steps.
+
+    Raises:
+        UsageError: The model, the data or the settings are not what they must be.
+    """
+    from deploykit.export import export_fp32
+    from deploykit.sources import resolve
+
+    settings = settings or ExportSettings()
+    if settings.precision not in EXPORTED:
+        raise UsageError(f"--precision {settings.precision}: export writes {', '.join(EXPORTED)}")
+    floors = floor.parse_floors(settings.accuracy_floors)
+    spec = _target(settings.target)
+    progress.step("Loading the model")
+    loaded = resolve(model, weights=settings.weights, inputs=settings.inputs)
+    if settings.preprocessing is not None:
+        loaded = _with_preprocessing(loaded, settings.preprocessing)
+    data = _data(loaded, settings, None)
+    _require_judgeable(loaded, data, settings, floors)
+    fp32, reused = export_fp32(
+        loaded,
+        root=home.artifacts_folder(),
+        open_session=open_session,
+        batch=settings.batch,
+        opset=settings.opset,
+        samples=data.held_out if data else None,
+        progress=progress,
+    )
+    # How many classes there are, and so what a folder of classes means, is known only now.
+    data = _data(loaded, settings, accuracy.class_count(fp32.manifest.outputs))
+    made, reused = _in_precision(fp32, reused, spec, data, settings, progress)
+    return Exported(_published(made, settings.output_dir), reused, fp32, floors)
+
+
+def open_session(model: Path) -> Session:
+    """Load an ONNX file on this machine's CPU, for checks."""
+    from deploykit.runtime import runtime
+
+    return runtime("onnxruntime").open(model)
+
+
+def _target(text: str) -> TargetSpec:
+    from deploykit.targets.catalog import resolve
+
+    return resolve(text)
+
+
+def _with_preprocessing(loaded: LoadedModel, text: str) -> LoadedModel:
+    """A model that nobody described takes pictures as a card's model does, or as a file says.
+
+    Raises:
+        UsageError: Neither a card with a preprocessing nor a YAML file that holds one, or no input it could feed.
+    """
+    inputs = [spec.name for spec in loaded.inputs]
+    if len(inputs) != 1:
+        raise UsageError(
+            f"--preprocessing feeds pictures to one input, the model has {', '.join(inputs) or 'none known'}"
+        )
+    found = _read_preprocessing(Path(text)) if text.endswith((".yaml", ".yml")) else _card_preprocessing(text)
+    found = found.model_copy(update={"input": inputs[0]})
+    return replace(loaded, preprocessing=found, default_calibration=loaded.default_calibration or "builtin:photos")
+
+
+def _card_preprocessing(name: str) -> Preprocessing:
+    from deploykit.sources import find_card
+
+    found = find_card(name).preprocessing
+    if found is None:
+        raise UsageError(f"--preprocessing {name}: that card's model takes no pictures")
+    return found
+
+
+def _read_preprocessing(path: Path) -> Preprocessing:
+    try:
+        return Preprocessing.model_validate({"input": "", **(yaml.safe_load(path.read_text(encoding="utf-8")) or {})})
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValidationError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"--preprocessing {path} holds no preprocessing: {reason}") from error
+
+
+def dialect_for(spec: TargetSpec) -> Dialect:
+    """How INT8 is written for a target: its runtime decides."""
+    return Dialect.TENSORRT if spec.device.silicon.compute_capability else Dialect.ORT_CPU
+
+
+def _data(loaded: LoadedModel, settings: ExportSettings, classes: int | None) -> _Data | None:
+    """The data that the user named, else what the model's card names; none for a model that nobody has data for."""
+    from deploykit.precision.calib_data import open_samples, split
+
+    name = settings.calibration_data or loaded.default_calibration
+    if name is None or not loaded.inputs:
+        return None
+    source = open_samples(
+        name,
+        inputs=loaded.inputs,
+        preprocessing=loaded.preprocessing,
+        seed=settings.seed,
+        classes=classes,
+        strict=settings.strict,
+    )
+    calibration, held_out = split(source, settings.calibration_samples, settings.eval_samples)
+    return _Data(name, calibration, held_out, accuracy.why_not_claimed(loaded.info, name))
+
+
+def _require_judgeable(
+    loaded: LoadedModel, data: _Data | None, settings: ExportSettings, floors: tuple[floor.Floor, ...]
+) -> None:
+    """Refuse what cannot be done before hours of work, not after."""
+    if settings.precision is Precision.INT8 and data is None:
+        raise UsageError(
+            f"int8 needs inputs to calibrate {loaded.info.name} on, and nobody but you has them: give "
+            "--calibration-data DIR, FILE.npz or module:function (or random, for speed only)"
+        )
+    if settings.precision is Precision.FP32:
+        floor.refuse_floors(floors, "fp32 is what the others are judged against")
+    unclaimed = data.unclaimed if data else accuracy.why_not_claimed(loaded.info, None)
+    if unclaimed is not None:
+        floor.refuse_floors(floors, unclaimed)
+
+
+def _in_precision(
+    fp32: Artifact,
+    reused: bool,
+    spec: TargetSpec,
+    data: _Data | None,
+    settings: ExportSettings,
+    progress: Progress,
+) -> tuple[Artifact, bool]:
+    if settings.precision is Precision.FP32:
+        return fp32, reused
+    if settings.precision is Precision.FP16:
+        return _fp16(fp32, data, settings, progress)
+    assert data is not None, "int8 without data was refused before"
+    return _int8(fp32, dialect_for(spec), data, settings, progress)
+
+
+def _fp16(fp32: Artifact, data: _Data | None, settings: ExportSettings, progress: Progress) -> tuple[Artifact, bool]:
+    from deploykit.precision.calib_data import data_digest
+    from deploykit.precision.cast import Fp16Recipe, cast_fp16
+    from deploykit.precision.half_eval import write_rounding_model
+    from deploykit.precision.ranges import collect_ranges
+
+    count = len(data.calibration) if data else 0
+    recipe = Fp16Recipe(
+        keep_io_types=settings.keep_io_types,
+        data=data.name if data else None,
+        data_digest=data_digest(data.calibration, count) if data else None,
+        samples=count,
+    )
+
+    def make(folder: Path) -> Manifest:
+        progress.step("Gathering ranges")
+        ranges = collect_ranges(fp32.onnx_path, data.calibration, count, open_session) if data else None
+        progress.step("Casting to fp16")
+        manifest = cast_fp16(fp32, folder, recipe, ranges=ranges, created=_now())
+        report = _judged(fp32, folder / fp32.onnx_path.name, data, progress, rounding=write_rounding_model)
+        return manifest.model_copy(update={"accuracy": report})
+
+    key = files.sha256_json([recipe.key(fp32), _judging_key(data, settings)])
+    return find_or_make(home.artifacts_folder(), fp32.manifest.model.name, "fp16", key, _keyed(key, make))
+
+
+def _keyed(key: str, make: Callable[[Path], Manifest]) -> Callable[[Path], Manifest]:
+    """The manifest carries the key that the artifact is looked up by, accuracy report and all."""
+    return lambda folder: make(folder).model_copy(update={"key": key})
+
+
+def _judging_key(data: _Data | None, settings: ExportSettings) -> list[object]:
+    """The report is part of the artifact: other held-out inputs make another one."""
+    return [data.name if data else None, settings.eval_samples, settings.seed, data.unclaimed if data else None]
+
+
+def _judged(
+    fp32: Artifact,
+    candidate: Path,
+    data: _Data | None,
+    progress: Progress,
+    *,
+    rounding: Callable[[Path, Path], None] | None = None,
+) -> AccuracyReport | None:
+    """The candidate against fp32 on held-out inputs; None where no accuracy may be stated.
+
+    Args:
+        rounding: Writes the form of the candidate that is judged in its place.
+    """
+    if data is None or data.unclaimed is not None:
+        return None
+    judged = candidate
+    if rounding is not None:
+        judged = candidate.with_name("rounding.onnx")
+        rounding(candidate, judged)
+    try:
+        worst = layers.worst_layers(fp32.onnx_path, judged, data.held_out, open_session)
+        with open_session(fp32.onnx_path) as reference, open_session(judged) as session:
+            return accuracy.compare(
+                reference,
+                session,
+                data.held_out,
+                task=fp32.manifest.model.task,
+                data=data.held_out.description,
+                worst_layers=worst,
+                progress=progress,
+            )
+    finally:
+        if judged != candidate:
+            for left in candidate.parent.glob("rounding.onnx*"):
+                left.unlink()
+
+
+def _published(artifact: Artifact, output_dir: Path | None) -> Artifact:
+    """The artifact, also under `<output_dir>/<model>-<precision>[-<dialect>]` where that was asked for.
+
+    Raises:
+        UsageError: Something else stands there.
+    """
+    if output_dir is None:
+        return artifact
+    manifest = artifact.manifest
+    dialect = f"-{manifest.dialect}" if manifest.dialect else ""
+    final = output_dir / f"{manifest.model.name}-{manifest.precision}{dialect}"
+    if final.exists() and not (final / "manifest.json").is_file():
+        raise UsageError(f"{final} exists and is no artifact: move it away or give another --output-dir")
+    with files.new_folder(final) as folder:
+        shutil.copytree(artifact.path, folder, dirs_exist_ok=True)
+    return read_artifact(final)
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.timezone.utc).replace(microsecond=0)
