@@ -1,0 +1,212 @@
+"""fp32 artifact + samples → calibration: every activation that INT8 may need, streamed into histograms."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from deploykit.base.artifact import Artifact
+from deploykit.base.cpus import usable_cpus
+from deploykit.base.errors import UsageError
+from deploykit.base.progress import SILENT, Progress
+from deploykit.base.protocols import SampleSource, Session
+from deploykit.base.vocab import CalibrationMethod, Precision
+from deploykit.precision import calibrators
+from deploykit.precision.calibration import Calibration, Kind, TensorRange
+from deploykit.precision.fitness import input_sqnr_db
+from deploykit.precision.graph import Graph, load_graph
+from deploykit.precision.histogram import Histogram, NotFinite, compiled
+from deploykit.precision.layers import data_channel_axis, find_layers, refuse_quantized, weight_energy
+from deploykit.precision.qdq import candidate_tensors
+from deploykit.precision.watch import write_watched
+
+SMALLEST_THRESHOLD = 2.0**-60
+"""Scales stay far from denormal numbers, also when a runtime multiplies two of them in single precision."""
+
+DEAD_THRESHOLD = 1.0
+"""Of a tensor that was zero throughout: any step writes zero as zero."""
+
+_FOLDER_PREFIX = ".calibration-"
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Observations:
+    """What all samples together showed, before any method has had its say.
+
+    Attributes:
+        histograms: Activation → what was kept of it.
+        weight_energy: Layer → activation it reads, and the squared weights that meet each channel of it.
+        samples: Samples seen.
+    """
+
+    histograms: Mapping[str, Histogram]
+    weight_energy: Mapping[str, tuple[str, Array]]
+    samples: int
+
+
+def calibrate(
+    parent: Artifact,
+    source: SampleSource,
+    *,
+    method: CalibrationMethod,
+    samples: int,
+    data_digest: str,
+    open_session: Callable[[Path], Session],
+    percentile: float = calibrators.PERCENTILE,
+    progress: Progress = SILENT,
+) -> Calibration:
+    """Gather the ranges of an artifact's activations.
+
+    Args:
+        parent: An fp32 artifact.
+        source: Inputs, fed one at a time: every model takes a batch of 1 or can be told so.
+        method: How a histogram becomes a threshold.
+        samples: How many to use at most.
+        data_digest: Of those samples, from `calib_data.data_digest`.
+        open_session: Loads an ONNX file.
+        percentile: Of the percentile method.
+        progress: Told of each sample.
+
+    Raises:
+        UsageError: The artifact is not fp32, is quantized already, or an activation is NaN or Inf.
+        MissingExtraError: numba is not installed.
+    """
+    seen = observe(parent, source, samples=samples, open_session=open_session, progress=progress)
+    progress.step("Choosing thresholds")
+    ranges = choose_ranges(seen, method, percentile)
+    return Calibration(
+        model=parent.digest,
+        preprocessing=parent.manifest.preprocessing,
+        data=source.description,
+        data_digest=data_digest,
+        method=method,
+        percentile=percentile if method is CalibrationMethod.PERCENTILE else None,
+        asked=samples,
+        samples=seen.samples,
+        tensors=ranges,
+        input_sqnr_db=layer_fitness(seen, ranges),
+    )
+
+
+def observe(
+    parent: Artifact,
+    source: SampleSource,
+    *,
+    samples: int,
+    open_session: Callable[[Path], Session],
+    progress: Progress = SILENT,
+) -> Observations:
+    """Run the samples and keep a histogram of each activation; the same observations serve every method.
+
+    Raises:
+        UsageError: As `calibrate`.
+    """
+    if parent.manifest.precision is not Precision.FP32:
+        raise UsageError(f"{parent.path} is {parent.manifest.precision}; int8 is calibrated on an fp32 artifact")
+    compiled()  # before anything long: numba may be missing
+    graph = load_graph(parent.onnx_path)
+    refuse_quantized(graph)
+    watcher = _Watcher(graph)
+    with TemporaryDirectory(prefix=_FOLDER_PREFIX, dir=_beside(parent.path)) as folder:
+        watched = Path(folder) / parent.onnx_path.name
+        write_watched(parent.onnx_path, watcher.histograms, watched)
+        energies = watcher.weight_energy(graph)
+        del graph  # the session has the weights too
+        with open_session(watched) as session, ThreadPoolExecutor(usable_cpus()) as pool:
+            feeds = progress.track(
+                itertools.islice(source.samples(), samples), "calibration", total=min(samples, len(source))
+            )
+            count = 0
+            for count, sample in enumerate(feeds, 1):
+                watcher.add({**sample, **session.infer(sample)}, count, pool)
+    if count == 0:
+        raise UsageError(f"{source.description} gave no sample to calibrate on")
+    return Observations(watcher.histograms, energies, count)
+
+
+def _beside(folder: Path) -> Path | None:
+    """Where weight files can be linked to: the same file system, where it may be written; else the temporary folder."""
+    return folder.parent if os.access(folder.parent, os.W_OK) else None
+
+
+class _Watcher:
+    """The histograms of a graph's activations."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._layers, _ = find_layers(graph)
+        # A layer that is left out of quantization later is still worth a range: the choice is the recipe's.
+        self.histograms = {name: Histogram() for name in candidate_tensors(graph)}
+        self._axes = {layer.data: data_channel_axis(layer) for layer in self._layers.values()}
+
+    def weight_energy(self, graph: Graph) -> dict[str, tuple[str, Array]]:
+        return {name: (layer.data, weight_energy(graph, layer)) for name, layer in self._layers.items()}
+
+    def add(self, tensors: Mapping[str, Array], sample: int, pool: ThreadPoolExecutor) -> None:
+        """Add one sample; the compiled loops let other threads run."""
+
+        def add_one(name: str) -> None:
+            try:
+                self.histograms[name].add(tensors[name], self._axes.get(name))
+            except NotFinite as error:
+                raise UsageError(
+                    f"activation {name!r} holds {error} in calibration sample {sample}: the float model itself "
+                    "overflows there; look at that sample and at the model's preprocessing"
+                ) from error
+
+        list(pool.map(add_one, self.histograms))
+
+
+def choose_ranges(seen: Observations, method: CalibrationMethod, percentile: float) -> dict[str, TensorRange]:
+    """Threshold of each activation that held a value, in the order of the graph."""
+    filled = {name: histogram for name, histogram in seen.histograms.items() if histogram.values}
+    with ThreadPoolExecutor(usable_cpus()) as pool:
+        ranges = pool.map(lambda histogram: _range(histogram, method, percentile), filled.values())
+        return dict(zip(filled, ranges, strict=True))
+
+
+def _range(histogram: Histogram, method: CalibrationMethod, percentile: float) -> TensorRange:
+    largest = max(abs(histogram.low), abs(histogram.high))
+    kind = _kind(histogram)
+    if kind == "dead":
+        limit = DEAD_THRESHOLD
+    elif kind == "constant":
+        limit = largest
+    else:
+        limit = calibrators.threshold(histogram.magnitudes(), largest, method, percentile=percentile)
+    # Adding 0.0 makes the negative zero that Relu may leave a plain one.
+    return TensorRange(
+        low=float(histogram.low) + 0.0,
+        high=float(histogram.high) + 0.0,
+        threshold=max(float(limit), SMALLEST_THRESHOLD),
+        kind=kind,
+        values=histogram.values,
+    )
+
+
+def _kind(histogram: Histogram) -> Kind:
+    if histogram.low == histogram.high:
+        return "dead" if histogram.high == 0 else "constant"
+    return "signed" if histogram.low < 0 else "never-negative"
+
+
+def layer_fitness(seen: Observations, ranges: Mapping[str, TensorRange]) -> dict[str, float]:
+    """`fitness.input_sqnr_db` of each layer whose input has a range and a signal."""
+    found: dict[str, float] = {}
+    for name, (tensor, energy) in seen.weight_energy.items():
+        channels = seen.histograms[tensor].energy if tensor in seen.histograms else None
+        if tensor not in ranges or channels is None or ranges[tensor].kind in ("constant", "dead"):
+            continue
+        values = seen.histograms[tensor].values
+        if (sqnr_db := input_sqnr_db(channels, energy, values, ranges[tensor].scale)) is not None:
+            found[name] = round(sqnr_db, 3)
+    return found
