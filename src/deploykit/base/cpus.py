@@ -18,6 +18,25 @@ def usable_cpus(root: Path = Path("/")) -> int:
     return affinity if quota is None else max(1, min(affinity, math.ceil(quota)))
 
 
+def usable_cores(root: Path = Path("/")) -> int:
+    """Physical cores that this process may use: of hyper-threads on one core, one counts.
+
+    Two threads of one core share its arithmetic units, so that dense layers run no faster on both.
+
+    Args:
+        root: Where `sys` is looked for.
+    """
+    cores = {_core_of(root, cpu) for cpu in os.sched_getaffinity(0)}
+    return min(len(cores), usable_cpus(root))
+
+
+def _core_of(root: Path, cpu: int) -> tuple[str, ...]:
+    """Package and core number; the CPU's own number where the kernel does not say."""
+    folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+    words = (*_words(folder / "physical_package_id"), *_words(folder / "core_id"))
+    return words if len(words) == 2 else (str(cpu),)
+
+
 def cgroup_cpus(root: Path = Path("/")) -> float | None:
     """The cgroup's CPU quota in CPUs; None where there is none.
 

@@ -6,6 +6,7 @@ asked for and does not run is an error: a benchmark of the wrong device is worse
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -13,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.base.cpus import usable_cpus
-from deploykit.base.errors import MissingExtraError, ProviderUnavailable, UsageError, near_misses
+from deploykit.base.cpus import usable_cores
+from deploykit.base.errors import MissingExtraError, ProviderUnavailable, UnknownNameError, UsageError
 from deploykit.base.protocols import Arrays
 from deploykit.base.tensors import TensorSpec
 
-CPU_PROVIDER = "CPUExecutionProvider"
+_SUFFIX = "ExecutionProvider"
+CPU_PROVIDER = f"CPU{_SUFFIX}"
 
 _DTYPES = {
     "tensor(float)": "float32",
@@ -32,6 +34,9 @@ _DTYPES = {
     "tensor(int64)": "int64",
     "tensor(bool)": "bool",
 }
+_TWO_WHEELS = (
+    "The packages onnxruntime and onnxruntime-gpu overwrite each other's files: uninstall both and install one of them"
+)
 _FATAL_ONLY = 4
 """onnxruntime's log severity FATAL: its errors come as exceptions, its warnings are none of the user's business."""
 
@@ -54,15 +59,32 @@ class OnnxRuntime:
 
         Args:
             model: An ONNX file.
-            provider: Execution provider; None is the CPU's.
-            threads: Of one operator; None: one for each CPU that this process may use.
+            provider: Execution provider, in full or short ("cuda", "tensorrt"); None is the CPU's.
+            threads: Of one operator; None: one for each physical core that this process may use.
 
         Raises:
             MissingExtraError: onnxruntime is not installed.
+            UnknownNameError: No onnxruntime has a provider of this name.
             ProviderUnavailable: The provider is not the one that would run.
             UsageError: onnxruntime does not load the file.
         """
-        return OrtSession(model, provider or CPU_PROVIDER, threads or usable_cpus())
+        if threads is not None and threads < 1:
+            raise UsageError(f"{threads} threads cannot run a model: give 1 or more")
+        full = full_provider_name(provider, _import().get_all_providers()) if provider else CPU_PROVIDER
+        return OrtSession(model, full, threads or usable_cores())
+
+
+def full_provider_name(name: str, known: Sequence[str]) -> str:
+    """onnxruntime's name of a provider: `cuda` and `CUDAExecutionProvider` are one.
+
+    Raises:
+        UnknownNameError: Neither is one of `known`.
+    """
+    short = {provider.removesuffix(_SUFFIX).lower(): provider for provider in known}
+    full = short.get(name.removesuffix(_SUFFIX).lower())
+    if full is None:
+        raise UnknownNameError("execution provider", name, [*short, *known])
+    return full
 
 
 class OrtSession:
@@ -74,7 +96,7 @@ class OrtSession:
         self._session: Any = _open(ort, model, provider, threads)
         self.provider: str = self._session.get_providers()[0]
         if self.provider != provider:
-            raise ProviderUnavailable(_fell_back(provider, f"onnxruntime would run {self.provider} instead"))
+            raise ProviderUnavailable(_not_available(provider, f"onnxruntime would run {self.provider} instead"))
         self.inputs = tuple(_spec(node) for node in self._session.get_inputs())
         self.outputs = tuple(_spec(node) for node in self._session.get_outputs())
         self.settings: dict[str, Any] = {
@@ -130,16 +152,13 @@ def _import() -> Any:
     except ImportError as error:
         raise MissingExtraError("onnxruntime", "cpu", "running ONNX models") from error
     if not hasattr(onnxruntime, "InferenceSession"):
-        raise UsageError(_broken_install())
+        raise UsageError(f"onnxruntime imports but is broken, installed by {_wheels() or 'no package'}. {_TWO_WHEELS}")
     return onnxruntime
 
 
-def _broken_install() -> str:
-    both = [name for name in ("onnxruntime", "onnxruntime-gpu") if _installed(name)]
-    return (
-        f"onnxruntime imports but is broken ({' and '.join(both) or 'no package'} installed): onnxruntime and "
-        "onnxruntime-gpu overwrite each other, so uninstall both and install one of them"
-    )
+def _wheels() -> list[str]:
+    """Which packages brought the module."""
+    return [name for name in ("onnxruntime", "onnxruntime-gpu") if _installed(name)]
 
 
 def _installed(package: str) -> bool:
@@ -152,21 +171,16 @@ def _installed(package: str) -> bool:
 
 def _require_compiled_in(ort: Any, provider: str) -> None:
     available = ort.get_available_providers()
-    if provider in available:
-        return
-    known = ort.get_all_providers()
-    if provider in known:
-        raise ProviderUnavailable(_fell_back(provider, f"this onnxruntime has {', '.join(available)}"))
-    near = near_misses(provider, known)
-    guess = f"; did you mean {', '.join(near)}?" if near else ""
-    raise ProviderUnavailable(f"unknown execution provider {provider!r}{guess} This onnxruntime has {available}")
+    if provider not in available:
+        raise ProviderUnavailable(_not_available(provider, f"this onnxruntime has {', '.join(available)}"))
 
 
-def _fell_back(provider: str, why: str) -> str:
-    return (
-        f"{provider} was asked for and would not run: {why}; install the onnxruntime that has it "
-        "(pip install 'deploykit[gpu]') and its libraries, or ask for another --provider"
+def _not_available(provider: str, why: str) -> str:
+    text = (
+        f"{provider} was asked for and is not available: {why}; install the onnxruntime that has it "
+        "(pip install 'deploykit[gpu]') and the libraries it needs, or ask for another --provider"
     )
+    return f"{text}. {_TWO_WHEELS}" if len(_wheels()) > 1 else text
 
 
 def _open(ort: Any, model: Path, provider: str, threads: int) -> Any:
@@ -182,7 +196,7 @@ def _open(ort: Any, model: Path, provider: str, threads: int) -> Any:
         return ort.InferenceSession(str(model), options, providers=[provider])
     except Exception as error:  # onnxruntime's exceptions share no public base class
         if provider != CPU_PROVIDER:
-            raise ProviderUnavailable(_fell_back(provider, _first_line(error))) from error
+            raise ProviderUnavailable(_not_available(provider, _first_line(error))) from error
         raise UsageError(f"onnxruntime does not load {model}: {_first_line(error)}") from error
 
 
