@@ -11,7 +11,7 @@ import typer
 
 from deploykit import __version__
 from deploykit.base.errors import DeploykitError
-from deploykit.cli import export
+from deploykit.cli import export, targets
 
 DEBUG_VARIABLE = "DEPLOYKIT_DEBUG"
 
@@ -26,6 +26,7 @@ app = typer.Typer(
 
 
 app.command()(export.export)
+app.add_typer(targets.app)
 
 
 def _version(wanted: bool) -> None:

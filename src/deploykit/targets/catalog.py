@@ -2,57 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
-
-import yaml
-from pydantic import ValidationError
 
 from deploykit.base.data import data_folder
-from deploykit.base.errors import UnknownNameError, UsageError, near_misses
+from deploykit.base.errors import UnknownNameError, UsageError
 from deploykit.targets.host import HOST, host_target
 from deploykit.targets.ref import TargetRef, parse_ref, squeezed
 from deploykit.targets.resolve import at_point, points_of
-from deploykit.targets.spec import FORMAT_VERSION, TargetFile, TargetSpec, field_names
+from deploykit.targets.spec import TargetFile, TargetSpec
+from deploykit.targets.target_file import is_target_file, read_target_file
 
 LIST_HINT = "list them all: deploykit targets list"
 USER_FOLDER = "targets"
-
-# The C loader reads the whole catalogue several times faster; wheels of PyYAML carry it, some builds do not.
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def read_target_file(path: Path) -> TargetFile:
-    """Read one target file.
-
-    Raises:
-        UsageError: The file, the field and what is wrong with it.
-    """
-    try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 - it is a safe loader
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"target file {path} cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(document, dict):
-        raise UsageError(f"target file {path} holds no mapping; see the files of `deploykit targets show --help`")
-    if document.get("version") != FORMAT_VERSION:
-        raise UsageError(f"target file {path}: version is {document.get('version')!r}, this deploykit reads 1")
-    try:
-        return TargetFile.model_validate(document)
-    except ValidationError as error:
-        raise UsageError(f"target file {path}: {_first_fault(error)}") from error
-
-
-def _first_fault(error: ValidationError) -> str:
-    fault = error.errors()[0]
-    where = ".".join(str(part) for part in fault["loc"])
-    if fault["type"] != "extra_forbidden":
-        return f"field {where!r}: {fault['msg']}" if where else str(fault["msg"])
-    near = near_misses(str(fault["loc"][-1]), field_names())
-    guess = f"; did you mean {', '.join(near)}?" if near else ""
-    return f"unknown field {where!r}{guess}"
 
 
 @dataclass(frozen=True)
@@ -67,7 +31,7 @@ class Catalog:
 
     @cached_property
     def aliases(self) -> dict[str, str]:
-        """Other name → canonical reference."""
+        """Other name → reference. The file read last has a name that two claim: the user's."""
         return {alias: ref for file in self.files.values() for alias, ref in file.aliases.items()}
 
     @cached_property
@@ -81,18 +45,19 @@ class Catalog:
         return found | bare | {squeezed(slug): slug for slug in self.files}
 
     def names(self) -> list[str]:
-        """Every slug and alias."""
-        return [*self.files, *self.aliases]
+        """Every slug, alias and canonical reference."""
+        refs = [point.ref for point in self.all_points() if point.ref not in self.files]
+        return [*self.files, *self.aliases, *refs]
 
     def device_slug(self, spelling: str) -> str:
-        """The slug of a device as some table writes it.
+        """The slug of a device as some table, price list or person writes it.
 
         Raises:
             UnknownNameError: No device is written like that.
         """
         slug = self._spellings.get(squeezed(spelling))
         if slug is None:
-            raise UnknownNameError("device", spelling, self.names(), LIST_HINT)
+            raise UnknownNameError("device", spelling, [*self.files, *self.aliases], LIST_HINT)
         return slug
 
     def resolve(self, text: str) -> TargetSpec:
@@ -105,21 +70,27 @@ class Catalog:
             UsageError: Not of the grammar, or a mode or profile on a device that has none.
         """
         ref = self._canonical(parse_ref(text), text)
-        return at_point(self.files[ref.device], ref)
+        file = self.files[ref.device]
+        if ref.profile is not None and not file.mig_profiles:
+            cards = ", ".join(slug for slug, other in self.files.items() if other.mig_profiles)
+            raise UsageError(
+                f"target {text!r}: {file.device} has no MIG profiles, leave ':{ref.profile}' out; "
+                + (f"cards with MIG profiles: {cards}" if cards else "no card here has any")
+            )
+        return at_point(file, ref)
 
     def _canonical(self, ref: TargetRef, text: str) -> TargetRef:
         if ref.device in self.files:
             return ref
         if ref.device in self.aliases:
-            meant = parse_ref(self.aliases[ref.device])
-            return _joined(meant, ref, text)
+            return _joined(parse_ref(self.aliases[ref.device]), ref, text)
         slug = self._spellings.get(squeezed(ref.device))
         if slug is None:
             raise UnknownNameError("target", text, self.names(), LIST_HINT)
         return TargetRef(slug, ref.mode, ref.profile)
 
-    def points(self) -> Iterator[TargetSpec]:
-        """Every operating point: each power mode of a Jetson, each card whole and as each MIG profile."""
+    def all_points(self) -> Iterator[TargetSpec]:
+        """Every operating point: each power mode of a Jetson, each card whole and as each useful MIG profile."""
         for file in self.files.values():
             yield from points_of(file)
 
@@ -132,29 +103,49 @@ def _joined(meant: TargetRef, ref: TargetRef, text: str) -> TargetRef:
     return TargetRef(meant.device, meant.mode or ref.mode, meant.profile or ref.profile)
 
 
-@lru_cache(maxsize=4)
-def load_catalog(user_folder: Path = Path(USER_FOLDER)) -> Catalog:
+def load_catalog(extra_folders: Sequence[Path] = ()) -> Catalog:
     """The packaged catalogue, `host`, and the user's own files, which win over packaged ones of the same slug.
 
     Args:
-        user_folder: Where the user's files are; one that is not there, or holds other YAML, is passed over.
+        extra_folders: Folders read after `./targets`, the later the stronger. A folder that is not there is passed
+            over, and so is a YAML file that is no target file (see `is_target_file`).
 
     Raises:
         UsageError: One of the user's target files is wrong.
     """
-    packaged = [read_target_file(path) for path in sorted(data_folder("targets").glob("*.yaml"))]
-    own = [read_target_file(path) for path in sorted(user_folder.glob("*.yaml")) if _is_target_file(path)]
+    files = dict(_packaged())
+    for folder in (Path(USER_FOLDER), *extra_folders):
+        if folder.is_dir() and not folder.samefile(data_folder("targets")):
+            own = _own_files(folder)
+            # Last in line, so that an alias that two files claim is the user's.
+            files = {slug: file for slug, file in files.items() if slug not in own} | own
+    return Catalog(files)
+
+
+@lru_cache(maxsize=1)
+def _packaged() -> dict[str, TargetFile]:
+    """What came with deploykit does not change while it runs; a user's files may."""
     host = host_target()
-    return Catalog({HOST: host} | {file.device: file for file in (*packaged, *own)})
+    read = [read_target_file(path) for path in sorted(data_folder("targets").glob("*.yaml"))]
+    return {HOST: host} | {file.device: file for file in read}
 
 
-def _is_target_file(path: Path) -> bool:
-    """Whether somebody meant it as one: other tools keep YAML in folders of this name too."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return False
-    return any(line.startswith("device:") for line in lines)
+def _own_files(folder: Path) -> dict[str, TargetFile]:
+    found: dict[str, TargetFile] = {}
+    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
+        if is_target_file(path):
+            file = _own_file(path)
+            if file.device in found:
+                raise UsageError(f"target file {path}: another file in {folder} describes {file.device!r} too")
+            found[file.device] = file
+    return found
+
+
+def _own_file(path: Path) -> TargetFile:
+    file = read_target_file(path)
+    if file.device == HOST:
+        raise UsageError(f"target file {path}: {HOST!r} is the machine at hand; give the device another name")
+    return file
 
 
 def resolve(text: str) -> TargetSpec:
@@ -166,14 +157,14 @@ def resolve(text: str) -> TargetSpec:
     path, suffix = _split_path(text)
     if path is None:
         return load_catalog().resolve(text)
-    file = read_target_file(path)
+    file = _own_file(path)
     return Catalog({file.device: file}).resolve(file.device + suffix)
 
 
 def _split_path(text: str) -> tuple[Path | None, str]:
     """`./my-card.yaml:1g.5gb` → the path and what is behind it; None where the text is no path."""
     for ending in (".yaml", ".yml"):
-        head, found, tail = text.partition(ending)
+        head, found, tail = text.rpartition(ending)
         if found and (not tail or tail[0] in "@:"):
             return Path(head + ending), tail
     return None, ""

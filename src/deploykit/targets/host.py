@@ -13,22 +13,24 @@ _KIB = 1024
 
 
 def host_target(root: Path = Path("/")) -> TargetFile:
-    """Describe this machine's CPU and memory, as its kernel does.
+    """Describe this machine's CPU and memory, as its kernel does and as far as this process may use them.
 
     Args:
         root: Where `proc` and `sys` are looked for.
     """
-    kernel = Source(citation="/proc/cpuinfo and /proc/meminfo of this machine", trust="high")
+    kernel = Source(citation="/proc and /sys/fs/cgroup of this machine", trust="high")
     model = cpu_model(root)
-    memory_gb = memory_bytes(root) / 1e9
+    cpus = usable_cpus(root)
+    memory = memory_bytes(root)
     return TargetFile(
         version=1,
         device=HOST,
-        name=f"this machine ({model}, {usable_cpus(root)} CPUs)",
+        name=f"this machine ({model}, {cpus} CPU{'s' if cpus > 1 else ''})",
         kind="host",
         silicon=Silicon(source="kernel", architecture=platform.machine()),
-        memory=Memory(source="kernel", size_gb=round(memory_gb, 1), shared=True) if memory_gb else None,
+        memory=Memory(source="kernel", size_gb=round(memory / 1e9, 1), shared=True) if memory else None,
         cpu=model,
+        cpu_count=cpus,
         sources={"kernel": kernel},
     )
 
@@ -44,25 +46,31 @@ def cpu_model(root: Path = Path("/")) -> str:
     return platform.machine()
 
 
-def memory_bytes(root: Path = Path("/")) -> int:
-    """Memory of the machine; 0 where the kernel does not say."""
-    try:
-        lines = (root / "proc/meminfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return 0
-    words = next((line.split() for line in lines if line.startswith("MemTotal:")), [])
-    return int(words[1]) * _KIB if len(words) > 1 and words[1].isdigit() else 0
+def memory_bytes(root: Path = Path("/")) -> int | None:
+    """Memory that this process may use: the machine's, or the cgroup's limit where that is lower.
+
+    cgroup v2 keeps the limit in `memory.max` ("max" for none), v1 in `memory/memory.limit_in_bytes` (a number beyond
+    any machine for none; kernel documentation, admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst).
+    """
+    words = next((line.split() for line in _lines(root / "proc/meminfo") if line.startswith("MemTotal:")), [])
+    machine = [int(words[1]) * _KIB] if len(words) > 1 and words[1].isdigit() else []
+    folder = root / "sys/fs/cgroup"
+    limits = [*_lines(folder / "memory.max"), *_lines(folder / "memory/memory.limit_in_bytes")]
+    return min([*machine, *(int(limit) for limit in limits if limit.isdigit())], default=None)
 
 
 def _cpuinfo(root: Path) -> dict[str, str]:
     """Fields of the first processor, and those that stand once at the end."""
-    try:
-        text = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
     fields: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in _lines(root / "proc/cpuinfo"):
         name, separator, value = line.partition(":")
         if separator:
             fields.setdefault(name.strip(), value.strip())
     return fields
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

@@ -9,9 +9,11 @@ from deploykit.base.errors import UsageError
 
 GRAMMAR = "<device>[@<power mode>][:<MIG profile>], like orin-agx-64gb@30w, rtx-4090 or a100-sxm4-80gb:1g.10gb"
 
-_PATTERN = re.compile(
-    r"^(?P<device>[a-z0-9][a-z0-9.\-]*)(?:@(?P<mode>[a-z0-9][a-z0-9.\-]*))?(?::(?P<profile>[a-z0-9][a-z0-9.+\-]*))?$"
-)
+NAME_PATTERN = r"[a-z0-9][a-z0-9.\-]*"
+MODE_PATTERN = NAME_PATTERN
+PROFILE_PATTERN = r"[a-z0-9][a-z0-9.+\-]*"
+
+_PATTERN = re.compile(f"(?P<device>{NAME_PATTERN})(?:@(?P<mode>{MODE_PATTERN}))?(?::(?P<profile>{PROFILE_PATTERN}))?")
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,22 @@ def parse_ref(text: str) -> TargetRef:
     Raises:
         UsageError: The text is not of the grammar.
     """
-    match = _PATTERN.match(text.strip().lower())
+    match = _PATTERN.fullmatch(text.strip().lower())
     if match is None:
-        raise UsageError(f"target {text!r} is not of the form {GRAMMAR}")
+        raise UsageError(f"target {text!r} {_fault(text)}; write it as {GRAMMAR}")
     return TargetRef(match["device"], match["mode"], match["profile"])
+
+
+def _fault(text: str) -> str:
+    """What keeps a text from being a reference."""
+    for sign, what in (("@", "power modes"), (":", "MIG profiles")):
+        if text.count(sign) > 1:
+            return f"names {text.count(sign)} {what}"
+    if ":" in text and "@" in text.partition(":")[2]:
+        return "has the MIG profile before the power mode"
+    if text.strip().endswith(("@", ":")):
+        return f"ends in {text.strip()[-1]!r} with nothing behind it"
+    return "is not a target's name"
 
 
 def squeezed(name: str) -> str:

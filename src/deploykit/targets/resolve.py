@@ -1,10 +1,14 @@
 """A device at one operating point: the figures of a power mode or a MIG slice, derived by stated rules.
 
 Rules:
-    power mode   SMs, clock, bandwidth and INT8 peaks are the mode's own where the table has them; other tensor peaks
-                 scale with SMs × clock, which is what a peak is (operations per SM per clock × SMs × clock).
+    power mode   SMs, clock, bandwidth and INT8 peaks are the mode's own where its file states them. Peaks that it does
+                 not state scale with SMs × clock, which is what a peak is (operations per SM and clock × SMs × clock).
+                 The limit is the mode's budget, or the module's where the mode has none (MAXN).
     MIG slice    peaks scale with the slice's SMs (a slice is not SMs ÷ 7: NVIDIA MIG User Guide and real listings),
-                 bandwidth with its memory slices, which own their share of L2 and DRAM channels.
+                 bandwidth with its memory slices, which own their share of L2 and DRAM channels. The limit stays the
+                 card's: NVIDIA has none for a slice.
+
+A figure that neither the table nor a rule gives stays None.
 """
 
 from __future__ import annotations
@@ -27,17 +31,23 @@ def at_point(file: TargetFile, ref: TargetRef) -> TargetSpec:
     """
     mode_name = _mode_name(file, ref)
     if ref.profile is not None:
-        return _slice(file, _profile_name(file, ref))
+        return _slice(file, _profile_name(file, ref.profile))
     return _in_mode(file, mode_name) if mode_name else _whole(file)
 
 
 def points_of(file: TargetFile) -> Iterator[TargetSpec]:
-    """Every operating point of a device; profiles that differ in media engines only (`+me`) are one point."""
+    """Every operating point of a device that is worth ranking.
+
+    Of the MIG profiles, those are left out that differ from another in media engines only (`+me`), and the one that
+    takes every compute slice: it is the card, with no more SMs than the card has without MIG.
+    """
     if file.power_modes:
         yield from (_in_mode(file, name) for name in file.power_modes)
         return
     yield _whole(file)
-    yield from (_slice(file, name) for name in file.mig_profiles if "+" not in name)
+    for name, profile in file.mig_profiles.items():
+        if "+" not in name and profile.compute_slices < profile.compute_slices_total:
+            yield _slice(file, name)
 
 
 def _mode_name(file: TargetFile, ref: TargetRef) -> str | None:
@@ -50,15 +60,12 @@ def _mode_name(file: TargetFile, ref: TargetRef) -> str | None:
     return ref.mode
 
 
-def _profile_name(file: TargetFile, ref: TargetRef) -> str:
-    assert ref.profile is not None
+def _profile_name(file: TargetFile, name: str) -> str:
     if not file.mig_profiles:
-        raise UsageError(f"{file.device} cannot be sliced with MIG: leave ':{ref.profile}' out")
-    if ref.profile not in file.mig_profiles:
-        raise UnknownNameError(
-            f"MIG profile of {file.device}", ref.profile, file.mig_profiles, _all_of(file.mig_profiles)
-        )
-    return ref.profile
+        raise UsageError(f"{file.device} has no MIG profiles: leave ':{name}' out")
+    if name not in file.mig_profiles:
+        raise UnknownNameError(f"MIG profile of {file.device}", name, file.mig_profiles, _all_of(file.mig_profiles))
+    return name
 
 
 def _all_of(names: dict[str, PowerMode] | dict[str, MigProfile]) -> str:
@@ -83,8 +90,8 @@ def _whole(file: TargetFile) -> TargetSpec:
 
 
 def _in_mode(file: TargetFile, name: str) -> TargetSpec:
-    whole, mode = _whole(file), file.power_modes[name]
-    ratio = _compute_ratio(file, mode)
+    whole, mode, chip = _whole(file), file.power_modes[name], file.silicon
+    tensor_ratio = _compute_ratio(file, mode, chip.tensor_clock_mhz or chip.boost_mhz)
     return whole.model_copy(
         update={
             "ref": f"{file.device}@{name}",
@@ -92,42 +99,38 @@ def _in_mode(file: TargetFile, name: str) -> TargetSpec:
             "sm_count": mode.sm_count,
             "gpu_mhz": mode.gpu_mhz,
             "bandwidth_gbs": mode.bandwidth_gbs,
-            "int8_tops": mode.int8_tops,
-            "fp16_tflops": _scaled(whole.fp16_tflops, ratio),
-            "fp32_tflops": _scaled(whole.fp32_tflops, ratio),
+            "int8_tops": mode.int8_tops or _scaled(whole.int8_tops, tensor_ratio),
+            "fp16_tflops": _scaled(whole.fp16_tflops, tensor_ratio),
+            "fp32_tflops": _scaled(whole.fp32_tflops, _compute_ratio(file, mode, chip.boost_mhz)),
             "dla_int8_tops": mode.dla_int8_tops,
             "power_w": mode.budget_w or whole.power_w,
         }
     )
 
 
-def _compute_ratio(file: TargetFile, mode: PowerMode) -> float | None:
-    """Share of the device's SMs × clock that a mode leaves; None where its table has no caps."""
-    chip = file.silicon
-    if mode.sm_count is None or mode.gpu_mhz is None or chip.sm_count is None or chip.boost_mhz is None:
+def _compute_ratio(file: TargetFile, mode: PowerMode, device_mhz: float | None) -> float | None:
+    """Share of the device's SMs × clock that a mode leaves; None where either is not stated."""
+    if mode.sm_count is None or mode.gpu_mhz is None or file.silicon.sm_count is None or device_mhz is None:
         return None
-    return mode.sm_count * mode.gpu_mhz / (chip.sm_count * chip.boost_mhz)
+    return mode.sm_count * mode.gpu_mhz / (file.silicon.sm_count * device_mhz)
 
 
 def _slice(file: TargetFile, name: str) -> TargetSpec:
     whole, profile = _whole(file), file.mig_profiles[name]
-    sms = profile.sm_count
-    share = sms / whole.sm_count if sms and whole.sm_count else profile.compute_slices / profile.compute_slices_total
+    compute = profile.compute_slices / profile.compute_slices_total
+    peaks = profile.sm_count / whole.sm_count if profile.sm_count and whole.sm_count else compute
     usable = profile.memory_gib_usable
     return whole.model_copy(
         update={
             "ref": f"{file.device}:{name}",
             "profile_name": name,
-            "sm_count": sms,
+            "sm_count": profile.sm_count,
             "bandwidth_gbs": _scaled(whole.bandwidth_gbs, profile.bandwidth_fraction),
             "memory_gb": round(usable * _GIB_IN_GB, 2) if usable else profile.memory_gb,
-            "int8_tops": _scaled(whole.int8_tops, share),
-            "fp16_tflops": _scaled(whole.fp16_tflops, share),
-            "fp32_tflops": _scaled(whole.fp32_tflops, share),
-            "share_of_device": max(
-                profile.compute_slices / profile.compute_slices_total,
-                profile.memory_slices / profile.memory_slices_total,
-            ),
+            "int8_tops": _scaled(whole.int8_tops, peaks),
+            "fp16_tflops": _scaled(whole.fp16_tflops, peaks),
+            "fp32_tflops": _scaled(whole.fp32_tflops, peaks),
+            "share_of_device": max(compute, profile.memory_slices / profile.memory_slices_total),
         }
     )
 

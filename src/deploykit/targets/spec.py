@@ -9,16 +9,24 @@ Version history of the file format:
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from deploykit.base.errors import UsageError
+from deploykit.targets.ref import MODE_PATTERN, NAME_PATTERN, PROFILE_PATTERN, parse_ref
 
 FORMAT_VERSION = 1
 DeviceKind = Literal["jetson", "desktop", "workstation", "datacenter", "host"]
 
+# Names that a reference can spell; it is read in lower case, so another spelling could never be reached.
+Name = Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$")]
+ModeName = Annotated[str, StringConstraints(pattern=f"^{MODE_PATTERN}$")]
+ProfileName = Annotated[str, StringConstraints(pattern=f"^{PROFILE_PATTERN}$")]
+
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class Source(_Strict):
@@ -148,12 +156,26 @@ class MigProfile(_Strict):
     note: str | None = None
 
 
+class PowerReading(_Strict):
+    """Power seen on a real device: what one rail, or the module, drew under a load."""
+
+    source: str
+    mode: str | None = None
+    """Key in `power_modes`; none where the source does not say."""
+    load: str
+    """What ran, as the source says it: `GPU stress`, `near idle`; `limit` for the most that the module may draw."""
+    rail: str
+    """Power rail (`VDD_GPU_SOC`), or `module`."""
+    power_w: float = Field(gt=0)
+    note: str | None = None
+
+
 class TargetFile(_Strict):
     """A device and all its operating points: one file in `targets/`."""
 
     version: Literal[1]
     """Format of this file."""
-    device: str = Field(pattern=r"^[a-z0-9][a-z0-9.\-]*$")
+    device: Name
     """Slug: the file's name without `.yaml`."""
     name: str
     """As sold."""
@@ -164,44 +186,87 @@ class TargetFile(_Strict):
     memory: Memory | None = None
     power: Power | None = None
     cpu: str | None = None
+    cpu_count: int | None = Field(default=None, ge=1)
+    """CPUs that a process may use."""
     pcie: str | None = None
     nvlink_gbs: float | None = Field(default=None, gt=0)
     release_year: int | None = Field(default=None, ge=2010, le=2100)
     module_skus: tuple[str, ...] = ()
     """Jetson part numbers that are this device: `p3701-0005`."""
-    power_modes: dict[str, PowerMode] = {}
+    power_modes: dict[ModeName, PowerMode] = {}
     """Our name of the mode (`30w`, `maxn`) → what it caps."""
     default_mode: str | None = None
     """Key in `power_modes` that a reference without `@` means."""
-    mig_profiles: dict[str, MigProfile] = {}
+    mig_profiles: dict[ProfileName, MigProfile] = {}
     """Profile name (`1g.10gb`) → its share."""
-    aliases: dict[str, str] = {}
-    """Other name → reference: `orin-30w: orin-agx-64gb@30w`."""
+    power_readings: tuple[PowerReading, ...] = ()
+    aliases: dict[Name, str] = {}
+    """Other name → reference to this device: `orin-30w: orin-agx-64gb@30w`."""
     spellings: tuple[str, ...] = ()
     """Ways that published tables and price lists write this device."""
     published_as: tuple[str, ...] = ()
     """Slugs of published rows that describe this device although they leave the variant open."""
     price_keys: tuple[str, ...] = ()
     """`gpu` values of the price tables that are this device."""
+    unverified: tuple[str, ...] = ()
+    """Figures without a source text, as paths in this file: `silicon/fp16_tflops`, `mig_profiles/1g.12gb/sm_count`."""
     sources: dict[str, Source]
     notes: tuple[str, ...] = ()
+    """Contradictions between sources and other caveats."""
 
     @model_validator(mode="after")
     def _refers_to_itself_rightly(self) -> TargetFile:
-        blocks = [self.silicon, self.memory, self.power, *self.power_modes.values(), *self.mig_profiles.values()]
-        for block in blocks:
-            if block is not None and block.source not in self.sources:
+        self._check_sources()
+        self._check_modes()
+        self._check_aliases()
+        for path in self.unverified:
+            _figure_at(self, path)
+        return self
+
+    def blocks(self) -> list[Silicon | Memory | Power | PowerMode | MigProfile | PowerReading]:
+        """Everything that cites a source."""
+        single = [block for block in (self.silicon, self.memory, self.power) if block is not None]
+        return [*single, *self.power_modes.values(), *self.mig_profiles.values(), *self.power_readings]
+
+    def _check_sources(self) -> None:
+        for block in self.blocks():
+            if block.source not in self.sources:
                 raise ValueError(f"source {block.source!r} is not among the file's sources")
-        if self.default_mode is not None and self.default_mode not in self.power_modes:
-            raise ValueError(f"default_mode {self.default_mode!r} is not among the power modes")
+
+    def _check_modes(self) -> None:
         if self.power_modes and self.default_mode is None:
             raise ValueError("a device with power modes needs a default_mode")
-        return self
+        if self.power_modes and self.mig_profiles:
+            raise ValueError("power modes and MIG profiles in one file: no figures are known for a slice in a mode")
+        for mode in (self.default_mode, *(reading.mode for reading in self.power_readings)):
+            if mode is not None and mode not in self.power_modes:
+                raise ValueError(f"mode {mode!r} is not among the power modes")
+
+    def _check_aliases(self) -> None:
+        for alias, text in self.aliases.items():
+            try:
+                ref = parse_ref(text)
+            except UsageError as error:
+                raise ValueError(f"alias {alias!r}: {error}") from error
+            known = (ref.mode is None or ref.mode in self.power_modes) and (
+                ref.profile is None or ref.profile in self.mig_profiles
+            )
+            if ref.device != self.device or not known:
+                raise ValueError(f"alias {alias!r} means {text!r}, which is no operating point of {self.device}")
+
+
+def _figure_at(file: TargetFile, path: str) -> None:
+    """Walk a path like `silicon/fp16_tflops`; refuse one that leads to no figure."""
+    value: Any = file
+    for key in path.split("/"):
+        value = value.get(key) if isinstance(value, dict) else getattr(value, key, None)
+    if not isinstance(value, int | float):
+        raise ValueError(f"unverified names {path!r}, which is no figure of this file")
 
 
 def field_names() -> list[str]:
     """Every field that a target file can have, at any depth."""
-    models = (TargetFile, Silicon, Memory, Power, PowerMode, MigProfile, Source)
+    models = (TargetFile, Silicon, Memory, Power, PowerMode, MigProfile, PowerReading, Source)
     return sorted({name for model in models for name in model.model_fields})
 
 
@@ -238,3 +303,13 @@ class TargetSpec(_Strict):
     def profile(self) -> MigProfile | None:
         """The MIG profile, where the reference names one."""
         return self.device.mig_profiles[self.profile_name] if self.profile_name else None
+
+    @property
+    def unverified(self) -> tuple[str, ...]:
+        """Paths of the device's unverified figures, less those of other modes and slices."""
+        here = (f"power_modes/{self.mode_name}/", f"mig_profiles/{self.profile_name}/")
+        return tuple(
+            path
+            for path in self.device.unverified
+            if not path.startswith(("power_modes/", "mig_profiles/")) or path.startswith(here)
+        )

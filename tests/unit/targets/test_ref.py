@@ -23,7 +23,22 @@ def test_references(text: str, expected: TargetRef) -> None:
 
 @pytest.mark.parametrize("text", ["", "@30w", "a@", "a:", "a@b@c", "a:b:c", "a:b@c", "a b", "a/b", "-a", "ä"])
 def test_what_is_no_reference_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="not of the form"):
+    with pytest.raises(UsageError, match=r"write it as <device>\[@<power mode>\]"):
+        parse_ref(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("orin@30w@50w", "names 2 power modes"),
+        ("a100:1g.10gb:2g.20gb", "names 2 MIG profiles"),
+        ("a:1g.5gb@30w", "has the MIG profile before the power mode"),
+        ("orin@", "ends in '@' with nothing behind it"),
+        ("rtx 4090", "is not a target's name"),
+    ],
+)
+def test_the_fault_is_named(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
         parse_ref(text)
 
 
