@@ -79,6 +79,8 @@ class Measurement(_Strict):
         streams: Queries in flight at once.
         accelerators: Accelerators behind `throughput_ips`, which is per accelerator: already divided.
         latency_ms: Of a query.
+        blocks_p50_ms: Median latency of consecutive equal stretches of the run, in order: how much it wandered. Two
+            runs are compared by these, since neighbouring queries are not independent samples.
         latency_bound_ms: Limit that a Server run was held to.
         throughput_ips: Samples done ÷ wall time of the run, per accelerator.
         offered_ips: Rate of arrivals in a Server run.
@@ -114,6 +116,7 @@ class Measurement(_Strict):
     streams: int = Field(default=1, ge=1)
     accelerators: int = Field(default=1, ge=1)
     latency_ms: Latency = Latency()
+    blocks_p50_ms: tuple[float, ...] = ()
     latency_bound_ms: float | None = Field(default=None, gt=0)
     throughput_ips: float | None = Field(default=None, gt=0)
     offered_ips: float | None = Field(default=None, gt=0)

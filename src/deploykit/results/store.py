@@ -10,6 +10,7 @@ Version history of the schema:
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,13 +20,15 @@ from typing import TYPE_CHECKING, Any
 from deploykit.base import files
 from deploykit.base.errors import DeploykitError, MissingExtraError, UsageError
 from deploykit.base.home import store_url
-from deploykit.results.measurement import MEASUREMENT_VERSION, Measurement
+from deploykit.results.measurement import Measurement
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine, Table
 
 SCHEMA_VERSION = 1
 _SQLITE_PATIENCE_S = 30
+_LOCK_NUMBER = 0x6465706C6F79
+"""Of the advisory lock that whoever makes the tables holds: "deploy" in ASCII."""
 
 
 class StoreError(DeploykitError):
@@ -56,16 +59,10 @@ class Store:
         Returns:
             How many were new.
         """
-        from sqlalchemy import insert, select
-
-        new = 0
+        # RETURNING yields a row only where one was inserted; not every driver counts rows.
+        insert = self._insert_if_new(self._table).returning(self._table.c.id)
         with self._errors(), self._engine.begin() as connection:
-            for measurement in measurements:
-                known = connection.execute(select(self._table.c.id).where(self._table.c.id == measurement.id)).first()
-                if known is None:
-                    connection.execute(insert(self._table).values(**_row(measurement)))
-                    new += 1
-        return new
+            return sum(connection.execute(insert.values(**_row(m))).first() is not None for m in measurements)
 
     def measurements(
         self,
@@ -87,7 +84,7 @@ class Store:
                 query = query.where(self._table.c[column] == value)
         with self._errors(), self._engine.connect() as connection:
             documents = connection.execute(query.limit(limit)).scalars().all()
-        return [Measurement.model_validate(json.loads(document)) for document in documents]
+        return [_measurement(document) for document in documents]
 
     def find(self, id_or_prefix: str) -> Measurement:
         """The measurement of an id, or of the first characters of one.
@@ -104,7 +101,7 @@ class Store:
         if len(found) != 1:
             what = "no measurement has" if not found else "several measurements have"
             raise UsageError(f"{what} the id {id_or_prefix!r}; list them: deploykit results list")
-        return Measurement.model_validate(json.loads(found[0]))
+        return _measurement(found[0])
 
     def close(self) -> None:
         """Close the connections."""
@@ -118,15 +115,42 @@ class Store:
 
     def _prepare(self) -> None:
         """Make the tables where they are missing; refuse a schema that this version does not know."""
-        from sqlalchemy import insert, select
-
-        self._table.metadata.create_all(self._engine)
-        with self._engine.begin() as connection:
-            found = connection.execute(select(self._meta.c.schema_version)).scalars().first()
-            if found is None:
-                connection.execute(insert(self._meta).values(id=1, schema_version=SCHEMA_VERSION))
-        if found is not None and found != SCHEMA_VERSION:
+        found = self._schema_version()
+        if found is None:
+            self._make_tables()
+            found = self._schema_version()
+        if found != SCHEMA_VERSION:
             raise StoreError(f"the store has schema {found}, this deploykit knows {SCHEMA_VERSION}: update deploykit")
+
+    def _schema_version(self) -> int | None:
+        from sqlalchemy import inspect, select
+
+        if not inspect(self._engine).has_table(self._meta.name):
+            return None
+        with self._engine.connect() as connection:
+            return connection.execute(select(self._meta.c.schema_version)).scalars().first()
+
+    def _make_tables(self) -> None:
+        """Each statement is harmless when another process has just done the same."""
+        from sqlalchemy import text
+        from sqlalchemy.schema import CreateIndex, CreateTable
+
+        with self._engine.begin() as connection:
+            if self._engine.dialect.name == "postgresql":
+                # CREATE TABLE IF NOT EXISTS still fails there when two sessions run it at the same moment.
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK_NUMBER})"))
+            for table in (self._table, self._meta):
+                connection.execute(CreateTable(table, if_not_exists=True))
+                for index in sorted(table.indexes, key=lambda index: str(index.name)):
+                    connection.execute(CreateIndex(index, if_not_exists=True))
+            connection.execute(self._insert_if_new(self._meta).values(id=1, schema_version=SCHEMA_VERSION))
+
+    def _insert_if_new(self, table: Table) -> Any:
+        """An insert that leaves a row of the same key alone, whoever wrote it."""
+        from sqlalchemy.dialects import postgresql, sqlite
+
+        dialect = sqlite if self._engine.dialect.name == "sqlite" else postgresql
+        return dialect.insert(table).on_conflict_do_nothing()
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -172,6 +196,8 @@ def _engine(url: str) -> Engine:
 
     try:
         parsed = make_url(url)
+        if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+            raise NoSuchModuleError(parsed.drivername)
         # `postgresql://` means the driver of the extra, not the older one that SQLAlchemy would look for.
         if parsed.drivername == "postgresql":
             parsed = parsed.set(drivername="postgresql+psycopg")
@@ -182,7 +208,7 @@ def _engine(url: str) -> Engine:
         engine = create_engine(parsed, connect_args=arguments)
     except (ArgumentError, NoSuchModuleError) as error:
         raise UsageError(
-            "DEPLOYKIT_STORE is not a database URL that SQLAlchemy knows; give sqlite:///FILE or "
+            "DEPLOYKIT_STORE is not the URL of a database that deploykit keeps results in; give sqlite:///FILE or "
             "postgresql://USER@HOST/DATABASE"
         ) from error
     except ImportError as error:
@@ -226,12 +252,32 @@ def _tables() -> tuple[Table, Table]:
     return measurements, meta
 
 
+def _utc(date: dt.datetime | None) -> str:
+    """A date that sorts as text; one without a zone is taken to be in UTC, none sorts last."""
+    if date is None:
+        return ""
+    aware = date if date.tzinfo else date.replace(tzinfo=dt.timezone.utc)
+    return aware.astimezone(dt.timezone.utc).isoformat(timespec="microseconds")
+
+
+def _measurement(document: str) -> Measurement:
+    from pydantic import ValidationError
+
+    try:
+        return Measurement.model_validate_json(document)
+    except ValidationError as error:
+        known = json.loads(document)
+        raise StoreError(
+            f"record {known.get('id')} of the result store is not of a form that this deploykit reads "
+            f"({error.errors()[0]['msg']}): it was written by another version, update deploykit"
+        ) from error
+
+
 def _row(measurement: Measurement) -> dict[str, Any]:
     document = measurement.model_dump(mode="json")
-    assert document["version"] == MEASUREMENT_VERSION
     columns = ("id", "model", "target", "precision", "scenario", "valid", "provenance")
     return {
         **{column: document[column] for column in columns},
-        "date": document["date"] or "",
+        "date": _utc(measurement.date),
         "document": json.dumps(document, ensure_ascii=False, allow_nan=False),
     }
