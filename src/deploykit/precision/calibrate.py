@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from deploykit.precision.graph import Graph, load_graph
 from deploykit.precision.histogram import Histogram, NotFinite, compiled
 from deploykit.precision.layers import data_channel_axis, find_layers, refuse_quantized, weight_energy
 from deploykit.precision.qdq import candidate_tensors
+from deploykit.precision.simplify import simplify
 from deploykit.precision.watch import write_watched
 
 SMALLEST_THRESHOLD = 2.0**-60
@@ -116,7 +117,9 @@ def observe(
     compiled()  # before anything long: numba may be missing
     graph = load_graph(parent.onnx_path)
     refuse_quantized(graph)
-    watcher = _Watcher(graph)
+    shown = graph.readers.keys() | graph.producer.keys()
+    graph = simplify(graph)
+    watcher = _Watcher(graph, shown)
     with TemporaryDirectory(prefix=_FOLDER_PREFIX, dir=_beside(parent.path)) as folder:
         watched = Path(folder) / parent.onnx_path.name
         write_watched(parent.onnx_path, watcher.histograms, watched)
@@ -142,10 +145,10 @@ def _beside(folder: Path) -> Path | None:
 class _Watcher:
     """The histograms of a graph's activations."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, shown: Collection[str]) -> None:
         self._layers, _ = find_layers(graph)
         # A layer that is left out of quantization later is still worth a range: the choice is the recipe's.
-        self.histograms = {name: Histogram() for name in candidate_tensors(graph)}
+        self.histograms = {name: Histogram() for name in candidate_tensors(graph) if name in shown}
         self._axes = {layer.data: data_channel_axis(layer) for layer in self._layers.values()}
 
     def weight_energy(self, graph: Graph) -> dict[str, tuple[str, Array]]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from deploykit.precision.fp16_graph import captured
 from deploykit.precision.graph import Graph
 from deploykit.precision.int8_weights import QuantizedWeight, quantize_weights
 from deploykit.precision.qdq import U8_ZERO, Plan
@@ -132,7 +133,8 @@ class _Writer:
 
 def _drop_unread(model: onnx.ModelProto) -> None:
     """Remove constants that nobody reads any more: float weights, and the bounds of dropped Clips."""
-    graph = Graph(model)
-    kept = [t for t in model.graph.initializer if t.name in graph.readers or t.name in graph.outputs]
+    read = {name for node in model.graph.node for name in (*node.input, *captured(node))}
+    read |= {value.name for value in model.graph.output}
+    kept = [tensor for tensor in model.graph.initializer if tensor.name in read]
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept)

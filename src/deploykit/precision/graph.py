@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,12 +18,24 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
+class Tensors(NamedTuple):
+    """What shape inference found of the activations of a main graph.
+
+    Attributes:
+        floats: Those that are float32.
+        shapes: Dimensions, None for an open one; absent where unknown.
+    """
+
+    floats: frozenset[str]
+    shapes: dict[str, tuple[int | None, ...]]
+
+
 class Graph:
     """A model and its look-up tables. Names of nodes are unique and constants are initializers (`prepare`).
 
     Args:
         model: With its weights.
-        skeleton: The same without the bytes of external weights, small enough for shape inference; None: `model`.
+        known: What is known of its tensors.
 
     Attributes:
         model: The model.
@@ -31,12 +43,16 @@ class Graph:
         nodes: By name, in the order of execution.
     """
 
-    def __init__(self, model: onnx.ModelProto, skeleton: onnx.ModelProto | None = None) -> None:
+    def __init__(self, model: onnx.ModelProto, known: Tensors) -> None:
         prepare(model)
         self.model = model
         self.opset = opset_of(model)
         self.nodes = {node.name: node for node in model.graph.node}
-        self._skeleton = skeleton or model
+        self._known = known
+
+    def reread(self) -> Graph:
+        """Look-up tables of the same model, after it was changed."""
+        return Graph(self.model, self._known)
 
     @cached_property
     def initializers(self) -> dict[str, onnx.TensorProto]:
@@ -70,32 +86,15 @@ class Graph:
         """Names of the graph's inputs."""
         return frozenset(value.name for value in self.model.graph.input)
 
-    @cached_property
+    @property
     def float_tensors(self) -> frozenset[str]:
-        """Tensors of the main graph that are float32, as far as shape inference knows."""
-        from onnx import TensorProto
-
-        return frozenset(name for name, kind in self._inferred[0].items() if kind == TensorProto.FLOAT)
+        """Activations that are float32, as far as shape inference knows."""
+        return self._known.floats
 
     @property
     def shapes(self) -> dict[str, tuple[int | None, ...]]:
-        """Tensor → dimensions, None for an open one; absent where unknown."""
-        return self._inferred[1]
-
-    @cached_property
-    def _inferred(self) -> tuple[dict[str, int], dict[str, tuple[int | None, ...]]]:
-        from onnx import shape_inference
-
-        graph = shape_inference.infer_shapes(self._skeleton, data_prop=True).graph
-        types = {tensor.name: tensor.data_type for tensor in graph.initializer}
-        shapes: dict[str, tuple[int | None, ...]] = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-        for value in (*graph.input, *graph.value_info, *graph.output):
-            kind = value.type.tensor_type
-            if kind.elem_type:
-                types[value.name] = kind.elem_type
-            if kind.HasField("shape"):
-                shapes[value.name] = tuple(d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim)
-        return types, shapes
+        """Activation → dimensions, None for an open one; absent where unknown."""
+        return self._known.shapes
 
     def constant(self, name: str) -> Array | None:
         """The value of an initializer; None where the name is no initializer."""
@@ -118,7 +117,22 @@ def load_graph(path: Path) -> Graph:
     Raises:
         UsageError: The file cannot be read.
     """
-    return Graph(onnx_files.load(path), onnx_files.load_skeleton(path))
+    return Graph(onnx_files.load(path), _infer(onnx_files.load_skeleton(path)))
+
+
+def _infer(skeleton: onnx.ModelProto) -> Tensors:
+    """Shape inference over a model without the bytes of external weights: protobuf holds no more than 2 GB."""
+    from onnx import TensorProto, shape_inference
+
+    graph = shape_inference.infer_shapes(skeleton, data_prop=True).graph
+    floats, shapes = set(), {}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        kind = value.type.tensor_type
+        if kind.elem_type == TensorProto.FLOAT:
+            floats.add(value.name)
+        if kind.HasField("shape"):
+            shapes[value.name] = tuple(d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim)
+    return Tensors(frozenset(floats), shapes)
 
 
 def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:

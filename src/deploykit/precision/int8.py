@@ -10,7 +10,7 @@ from pathlib import Path
 
 from deploykit.base.artifact import CALIBRATION_FILE, MODEL_FILE, Artifact, CalibrationInfo, Manifest
 from deploykit.base.errors import DeploykitError, UnknownNameError, UsageError
-from deploykit.base.vocab import Precision
+from deploykit.base.vocab import Dialect, Precision
 from deploykit.precision import onnx_files
 from deploykit.precision.calibration import Calibration, require_fit, write_calibration
 from deploykit.precision.dialects import write_plan
@@ -18,6 +18,7 @@ from deploykit.precision.graph import Graph, load_graph
 from deploykit.precision.layers import WEIGHTED, refuse_quantized
 from deploykit.precision.qdq import choose, place
 from deploykit.precision.recipe import Int8Recipe
+from deploykit.precision.simplify import bare_gemms, simplify
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,14 @@ def quantize_model(source: Path, target: Path, calibration: Calibration, recipe:
     """
     graph = load_graph(source)
     refuse_quantized(graph)
-    choice = choose(graph, calibration, recipe.dialect, excluded_nodes(graph, recipe))
+    excluded = excluded_nodes(graph, recipe)
+    graph = simplify(graph)
+    operators = {name: node.op_type for name, node in graph.nodes.items()}
+    if recipe.dialect is Dialect.ORT_CPU:
+        graph = bare_gemms(graph, excluded)
+    choice = choose(graph, calibration, recipe.dialect, excluded)
     plan = place(graph, calibration, choice, recipe.dialect, recipe.isa)
-    quantized = {name: graph.nodes[name].op_type for name in (*plan.layers, *plan.others)}
+    quantized = {name: operators[name] for name in (*plan.layers, *plan.others)}
     write_plan(graph, plan)
     onnx_files.save(graph.model, target)
     # Some files that run have always broken a rule of ONNX; quantizing must not break another.

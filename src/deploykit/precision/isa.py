@@ -9,8 +9,8 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-SATURATES = frozenset(("x86-avx2", "x86-avx512"))
-"""Instruction sets whose U8 × S8 product saturates."""
+_EXACT = frozenset(("x86-amx", "x86-avx512-vnni", "x86-avx-vnni", "arm-i8mm", "arm-dotprod", "arm"))
+"""Instruction sets that add products of U8 and S8 in 32 bits."""
 
 _X86 = (("amx_int8", "x86-amx"), ("avx512_vnni", "x86-avx512-vnni"), ("avx_vnni", "x86-avx-vnni"),
         ("avx512bw", "x86-avx512"), ("avx2", "x86-avx2"))  # fmt: skip
@@ -35,6 +35,11 @@ def host_isa(root: Path = Path("/"), machine: str | None = None) -> str:
     if name in ("aarch64", "arm64"):
         return next((word for flag, word in _ARM if flag in flags), "arm")
     return name
+
+
+def saturates(isa: str | None) -> bool:
+    """Whether the product of U8 and S8 may saturate; None, an artifact for any CPU, and what we do not know may."""
+    return isa not in _EXACT
 
 
 def _flags(path: Path) -> set[str]:

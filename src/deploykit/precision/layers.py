@@ -106,13 +106,15 @@ def find_layers(graph: Graph) -> tuple[dict[str, Layer], dict[str, str]]:
 
 
 def _why_not(graph: Graph, node: onnx.NodeProto) -> str | None:
+    from onnx import TensorProto
+
     data, weight = node.input[0], node.input[1]
     constant = graph.initializers.get(weight)
     if data in graph.initializers:
         return "its first input is a constant"
     if constant is None:
         return "both inputs are activations" if node.op_type == "MatMul" else "its weights are computed in the graph"
-    if weight not in graph.float_tensors:
+    if constant.data_type != TensorProto.FLOAT:
         return "its weights are not float32"
     if node.op_type in ("Gemm", "MatMul") and len(constant.dims) != 2:
         return f"its weights have {len(constant.dims)} dimensions"
@@ -129,6 +131,11 @@ def _channel_axis(graph: Graph, node: onnx.NodeProto) -> int | None:
     if node.op_type == "Gemm":
         return 0 if attribute(node, "transB", 0) else 1
     return 1
+
+
+def is_bare_gemm(node: onnx.NodeProto) -> bool:
+    """Whether a Gemm multiplies and no more."""
+    return len(node.input) == 2 and not attribute(node, "transA", 0)
 
 
 def data_channel_axis(layer: Layer) -> int:

@@ -9,13 +9,15 @@ only where a Q follows it too, so `ort-cpu` also closes each convolution, after 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from deploykit.base.vocab import Dialect
 from deploykit.precision.calibration import Calibration
+from deploykit.precision.calibrators import STEPS
 from deploykit.precision.fitness import LOWEST_SQNR_DB
 from deploykit.precision.graph import Graph
+from deploykit.precision.isa import saturates
 from deploykit.precision.layers import (
     MOVEMENT,
     POOLS,
@@ -23,6 +25,7 @@ from deploykit.precision.layers import (
     after_activation,
     clip_bounds,
     find_layers,
+    is_bare_gemm,
     never_negative,
     residual_adds,
 )
@@ -151,6 +154,8 @@ def _why_not(
         )
     if dialect is not Dialect.ORT_CPU:
         return None
+    if layer.op_type == "Gemm" and not is_bare_gemm(graph.nodes[layer.node]):
+        return "onnxruntime has no INT8 Gemm of a transposed input or a computed bias"
     if layer.op_type == "ConvTranspose":
         return "onnxruntime's CPU provider has no INT8 ConvTranspose"
     written = after_activation(graph, layer.output)[0]
@@ -253,6 +258,10 @@ def _place_for_ort(
     for tensor in sorted(tensors):
         scale = scales.get(_movement_root(graph, tensor)) or calibration.tensors[tensor].scale
         pairs[tensor] = _unsigned_pair(graph, tensor, scale, tensor in positive, closed.get(tensor))
+    unsigned_weights: frozenset[str] = frozenset()
+    if saturates(isa):
+        pairs = _within_sixteen_bits(pairs, choice.layers)
+        unsigned_weights = frozenset(n for n, layer in choice.layers.items() if pairs[layer.data].zero_point != 0)
     reads = ((node.name, position) for tensor in pairs for node, position in graph.readers.get(tensor, []))
     return Plan(
         pairs=pairs,
@@ -260,10 +269,25 @@ def _place_for_ort(
         returned=frozenset(pairs) & graph.outputs,
         dropped=frozenset(name for tensor, w in closed.items() if pairs[tensor].source for name in w.activations),
         layers=choice.layers,
-        unsigned_weights=frozenset(),
+        unsigned_weights=unsigned_weights,
         others=choice.others,
         kept=choice.kept,
     )
+
+
+def _within_sixteen_bits(pairs: Mapping[str, Pair], layers: Mapping[str, Layer]) -> dict[str, Pair]:
+    """Cut what a layer reads off at 127 steps: two products of 127 · 127 fit what VPMADDUBSW adds them in.
+
+    Only a tensor with zero point 0 can be: around 128 all 255 steps are in use, and there the weights are U8 instead,
+    which is multiplied in wider registers and more slowly.
+    """
+    read = {layer.data for layer in layers.values()}
+    return {
+        name: replace(pair, highest=min(STEPS, pair.highest or STEPS))
+        if name in read and pair.zero_point == 0
+        else pair
+        for name, pair in pairs.items()
+    }
 
 
 class _Writer(NamedTuple):
