@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import resource
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +16,16 @@ from pydantic import ValidationError
 from deploykit.accuracy import compare as accuracy
 from deploykit.accuracy import floor, layers
 from deploykit.base import files, home
-from deploykit.base.artifact import AccuracyReport, Artifact, BatchRange, Manifest, Preprocessing, read_artifact
+from deploykit.base.artifact import (
+    CALIBRATION_FILE,
+    AccuracyReport,
+    Artifact,
+    BatchRange,
+    CalibrationInfo,
+    Manifest,
+    Preprocessing,
+    read_artifact,
+)
 from deploykit.base.artifact_cache import find_or_make
 from deploykit.base.errors import UsageError
 from deploykit.base.loaded import LoadedModel
@@ -22,6 +33,10 @@ from deploykit.base.progress import SILENT, Progress
 from deploykit.base.protocols import Session
 from deploykit.base.tensors import TensorSpec
 from deploykit.base.vocab import CalibrationMethod, Dialect, Precision
+from deploykit.precision.builtin_photos import ADVICE as BUILTIN_ADVICE
+from deploykit.precision.builtin_photos import NAME as BUILTIN_PHOTOS
+from deploykit.precision.calibration import Calibration
+from deploykit.precision.recipe import RECIPE_VERSION, Int8Recipe
 from deploykit.precision.samples import Samples
 from deploykit.targets.spec import TargetSpec
 
@@ -162,7 +177,7 @@ def _with_preprocessing(loaded: LoadedModel, text: str) -> LoadedModel:
         )
     found = _read_preprocessing(Path(text)) if text.endswith((".yaml", ".yml")) else _card_preprocessing(text)
     found = found.model_copy(update={"input": inputs[0]})
-    return replace(loaded, preprocessing=found, default_calibration=loaded.default_calibration or "builtin:photos")
+    return replace(loaded, preprocessing=found, default_calibration=loaded.default_calibration or BUILTIN_PHOTOS)
 
 
 def _card_preprocessing(name: str) -> Preprocessing:
@@ -262,6 +277,82 @@ def _fp16(fp32: Artifact, data: _Data | None, settings: ExportSettings, progress
 
     key = files.sha256_json([recipe.key(fp32), _judging_key(data, settings)])
     return find_or_make(home.artifacts_folder(), fp32.manifest.model.name, "fp16", key, _keyed(key, make))
+
+
+def _int8(
+    fp32: Artifact, dialect: Dialect, data: _Data, settings: ExportSettings, progress: Progress
+) -> tuple[Artifact, bool]:
+    from deploykit.precision.calib_data import data_digest
+    from deploykit.precision.int8 import quantize
+    from deploykit.precision.isa import host_isa
+
+    progress.step("Reading the calibration data")
+    recipe = Int8Recipe(
+        dialect=dialect,
+        data=data.name,
+        data_digest=data_digest(data.calibration, settings.calibration_samples),
+        samples=settings.calibration_samples,
+        method=settings.calibration_method,
+        isa=host_isa() if dialect is Dialect.ORT_CPU else None,
+        exclude_ops=settings.exclude_ops,
+        exclude_nodes=settings.exclude_nodes,
+    )
+
+    def make(folder: Path) -> Manifest:
+        calibration, info = _calibrated(fp32, data, recipe, progress)
+        progress.step("Writing INT8")
+        manifest = quantize(fp32, folder, calibration, recipe, info=info, created=_now())
+        report = _judged(fp32, folder / fp32.onnx_path.name, data, progress)
+        added = (BUILTIN_ADVICE,) if data.name == BUILTIN_PHOTOS else ()
+        return manifest.model_copy(update={"accuracy": report, "warnings": (*manifest.warnings, *added)})
+
+    key = files.sha256_json([recipe.key(fp32), _judging_key(data, settings)])
+    name = fp32.manifest.model.name
+    return find_or_make(home.artifacts_folder(), name, f"int8-{dialect}", key, _keyed(key, make))
+
+
+def _calibrated(
+    fp32: Artifact, data: _Data, recipe: Int8Recipe, progress: Progress
+) -> tuple[Calibration, CalibrationInfo]:
+    """The ranges of a model; gathered once for both dialects and whatever is left out of quantization."""
+    from deploykit.precision.calibrate import calibrate
+    from deploykit.precision.calibration import read_calibration, write_calibration
+
+    wanted = [fp32.digest, recipe.data_digest, recipe.samples, recipe.method, recipe.percentile]
+    folder = home.artifacts_folder() / ".calibrations" / files.sha256_json([RECIPE_VERSION, *wanted])[:16]
+    if not folder.exists():
+        started = time.perf_counter()
+        calibration = calibrate(
+            fp32,
+            data.calibration,
+            method=recipe.method,
+            samples=recipe.samples,
+            data_digest=recipe.data_digest,
+            open_session=open_session,
+            percentile=recipe.percentile,
+            progress=progress,
+        )
+        info = _calibration_info(calibration, data, time.perf_counter() - started)
+        with files.new_folder(folder) as temporary:
+            write_calibration(temporary / CALIBRATION_FILE, calibration)
+            files.write_json(temporary / "info.json", info.model_dump(mode="json"))
+    info = CalibrationInfo.model_validate_json((folder / "info.json").read_text(encoding="utf-8"))
+    return read_calibration(folder / CALIBRATION_FILE), info
+
+
+def _calibration_info(calibration: Calibration, data: _Data, seconds: float) -> CalibrationInfo:
+    # Linux counts ru_maxrss in KiB.
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return CalibrationInfo(
+        method=calibration.method,
+        data=data.name,
+        data_digest=calibration.data_digest,
+        asked=calibration.asked,
+        samples=calibration.samples,
+        skipped=data.calibration.skipped,
+        seconds=round(seconds, 2),
+        peak_rss_mb=round(peak_bytes / 1e6, 1),
+    )
 
 
 def _keyed(key: str, make: Callable[[Path], Manifest]) -> Callable[[Path], Manifest]:
