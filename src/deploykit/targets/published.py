@@ -15,7 +15,7 @@ from deploykit.targets.spec import TargetFile
 
 NO_FIGURES = "its silicon is not in the catalogue; describe it in targets/<name>.yaml to make it a target"
 PUBLISHED_ONLY = {
-    "a100-sxm4-80gb-cts": "an A100 with custom cooling and a higher power limit; " + NO_FIGURES,
+    "a100-sxm4-80gb-cts": "an A100 with a custom thermal solution; " + NO_FIGURES,
     "a16": "four small GPUs on one card; " + NO_FIGURES,
     "jetson-nano-2gb": "the 2 GB Nano; " + NO_FIGURES,
     "orin-drive": "a DRIVE board, which is no Jetson; " + NO_FIGURES,
