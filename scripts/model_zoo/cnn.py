@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 import torchvision
+from model_zoo import yolo
 from torch import Tensor, nn
 
-from deploykit.predict.kernels import ModelFeatures
+from deploykit.predict.kernels import KernelGroup, Kind, ModelFeatures
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Entry:
         shape: One sample's input, without the batch.
         source: Where the architecture is from.
         times: Passes per sample (sliding windows).
+        scores: Elements that the NMS behind the network sorts through; 0: none runs.
         input_bytes: Bytes an input element has in the published runs.
     """
 
@@ -29,6 +31,7 @@ class Entry:
     shape: tuple[int, ...]
     source: str
     times: int = 1
+    scores: int = 0
     input_bytes: float = 1.0
 
 
@@ -38,6 +41,8 @@ def finished(features: ModelFeatures, entry: Entry) -> ModelFeatures:
     groups = tuple(
         replace(g, m=g.m * n, inputs=g.inputs * n, outputs=g.outputs * n) for g in features.groups
     )
+    if entry.scores:
+        groups += (KernelGroup(Kind.SELECT, inputs=entry.scores, outputs=1000, ops="NMS"),)
     return replace(
         features, groups=groups, input_elements=features.input_elements * n, input_bytes=entry.input_bytes, dynamic=n > 1
     )
@@ -181,6 +186,38 @@ class UNet3d(nn.Module):
         return self.last(x)
 
 
+class UNetMedical(nn.Module):
+    """Unpadded 3×3 convolutions in pairs, five levels from 64 to 1024 channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths = [64, 128, 256, 512, 1024]
+
+        def pair(a: int, b: int) -> nn.Sequential:
+            return nn.Sequential(nn.Conv2d(a, b, 3), nn.ReLU(), nn.Conv2d(b, b, 3), nn.ReLU())
+
+        self.down = nn.ModuleList(pair(a, b) for a, b in zip([1, *widths[:-1]], widths, strict=True))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * w, w, 2, 2) for w in widths[-2::-1])
+        self.merge = nn.ModuleList(pair(2 * w, w) for w in widths[-2::-1])
+        self.pool, self.last = nn.MaxPool2d(2), nn.Conv2d(64, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept: list[Tensor] = []
+        for i, block in enumerate(self.down):
+            x = block(self.pool(x) if i else x)
+            kept.append(x)
+        kept.pop()
+        for up, block in zip(self.up, self.merge, strict=True):
+            x, side = up(x), kept.pop()
+            margin = (side.shape[-1] - x.shape[-1]) // 2
+            x = block(torch.cat([side[..., margin : margin + x.shape[-2], margin : margin + x.shape[-1]], x], 1))
+        return self.last(x)
+
+
+def unet_medical() -> nn.Module:
+    return UNetMedical()
+
+
 _TORCHVISION = (
     "resnet18 resnet34 resnet50 resnet101 resnet152 resnext50_32x4d wide_resnet50_2 vgg11 vgg13 vgg16 vgg19 vgg11_bn vgg13_bn vgg16_bn "
     "vgg19_bn densenet121 densenet161 densenet169 densenet201 squeezenet1_0 squeezenet1_1 alexnet mobilenet_v2 mobilenet_v3_small "
@@ -195,9 +232,11 @@ def entries() -> dict[str, Entry]:
     """Name → how to build it."""
     made = {
         "mobilenet-v1": Entry(mobilenet_v1, (3, 224, 224), "MobileNet v1 1.0 224 (arXiv 1704.04861)"),
-        "ssd-mobilenet": Entry(ssd_mobilenet, (3, 300, 300), "SSD MobileNet v1 300 of MLPerf Inference (TensorFlow object detection zoo), NMS left out"),
-        "ssd-resnet34": Entry(ssd_resnet34, (3, 1200, 1200), "SSD ResNet-34 1200×1200 of MLPerf Inference, NMS left out"),
-        "retinanet": Entry(lambda: retinanet("resnext50_32x4d", 264), (3, 800, 800), "RetinaNet ResNeXt50 32x4d 800×800, 264 classes, of MLPerf Inference, NMS left out"),
+        "ssd-mobilenet": Entry(ssd_mobilenet, (3, 300, 300), "SSD MobileNet v1 300 of MLPerf Inference (TensorFlow object detection zoo), with NMS", scores=1917 * 91),
+        "ssd-resnet34": Entry(ssd_resnet34, (3, 1200, 1200), "SSD ResNet-34 1200×1200 of MLPerf Inference, with NMS", scores=15130 * 81),
+        "retinanet": Entry(lambda: retinanet("resnext50_32x4d", 264), (3, 800, 800), "RetinaNet ResNeXt50 32x4d 800×800, 264 classes, of MLPerf Inference, with NMS", scores=120087 * 264),
+        "ssd320-resnet50-fpn": Entry(lambda: retinanet("resnet50", 91), (3, 320, 320), "SSD320 with a ResNet-50 FPN (NVIDIA DeepLearningExamples, TensorFlow), NMS left out"),
+        "unet-medical": Entry(unet_medical, (1, 572, 572), "U-Net Medical 572×572 (NVIDIA DeepLearningExamples, TensorFlow; arXiv 1505.04597)"),
         "3d-unet-brats": Entry(lambda: UNet3d(4, 4, [32, 64, 128, 256, 320], 0.01), (4, 224, 224, 160), "3D U-Net (nnU-Net BraTS 2019) of MLPerf Inference v0.7 to v1.1"),
         "3d-unet-kits19": Entry(lambda: UNet3d(1, 3, [32, 64, 128, 256, 320], 0.01), (1, 128, 128, 128), "3D U-Net (KiTS19) of MLPerf Inference since v2.0; 128³ windows, overlap 50 %, about 50 windows a volume on average", times=50),
     }  # fmt: skip
@@ -205,4 +244,7 @@ def entries() -> dict[str, Entry]:
         size = _SIZES.get(name, 224)
         kwargs = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
         made[name] = Entry(lambda n=name, k=kwargs: getattr(torchvision.models, n)(weights=None, **k), (3, size, size), f"torchvision {name}, {size}×{size}", input_bytes=4.0)
+    if yolo.available():
+        for name in yolo.NAMES:
+            made[name] = Entry(lambda n=name: yolo.Exported(n), (3, yolo.side(name), yolo.side(name)), f"Ultralytics {name}, {yolo.side(name)}×{yolo.side(name)}, NMS left out", input_bytes=4.0)
     return made

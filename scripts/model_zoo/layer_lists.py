@@ -45,7 +45,7 @@ def bert(model: str, layers: int, hidden: int, heads: int, tokens: int, source: 
     ]
     embed = KernelGroup(Kind.GATHER, inputs=3 * tokens * hidden, outputs=tokens * hidden, ops="Gather")
     groups = merged([embed, norm(tokens * hidden), *block, gemm(tokens, hidden, 2)])
-    return ModelFeatures(model, groups, 3 * tokens, 4.0, live_elements=6 * tokens * hidden, source=source, dynamic=dynamic)
+    return ModelFeatures(model, groups, 3 * tokens, 4.0, live_elements=6 * tokens * hidden, parameters=layers * 12 * hidden * hidden + 31_000 * hidden, source=source, dynamic=dynamic)
 
 
 _BERT = "google-research/bert (arXiv 1810.04805): BERT-{}, hidden {}, {} layers, {} heads"
@@ -91,7 +91,7 @@ def rnnt() -> ModelFeatures:
         "MLPerf Inference RNN-T (mlcommons/inference speech_recognition/rnnt): encoder LSTMs 2 + 3 of 1024, stacking 2, "
         "prediction LSTMs 2 of 320, joint 512; LibriSpeech dev-clean, 7.2 s a sample on average (240 frames of 30 ms)"
     )
-    return ModelFeatures("rnnt", merged(groups), 240 * 240, 2.0, 240 * 2048, source, dynamic=True)
+    return ModelFeatures("rnnt", merged(groups), 240 * 240, 2.0, 240 * 2048, 45_300_000, source, dynamic=True)
 
 
 def dlrm(name: str, *, crossed: bool) -> ModelFeatures:
@@ -109,8 +109,8 @@ def dlrm(name: str, *, crossed: bool) -> ModelFeatures:
     top = [gemm(pairs, a, b, ops="Gemm+Relu") for a, b in ((top_in, 1024), (1024, 1024), (1024, 512), (512, 256), (256, 1))]
     table = KernelGroup(Kind.GATHER, inputs=pairs * lookups * width, outputs=pairs * flat, weights=0, ops="EmbeddingBag")
     version = "DLRM-DCNv2, multi-hot Criteo, low-rank cross of 512 × 3" if crossed else "DLRM, Criteo 1TB, dot interaction"
-    source = f"MLPerf Inference {version} (mlcommons/inference recommendation): bottom 13-512-256-128, top 1024-1024-512-256-1, {lookups} lookups of 128"
-    return ModelFeatures(name, merged([*bottom, table, *middle, *top]), pairs * (13 + lookups), 4.0, pairs * flat * 3, source, dynamic=True)
+    source = f"MLPerf Inference {version} (mlcommons/inference recommendation): bottom 13-512-256-128, top 1024-1024-512-256-1, {lookups} lookups of 128; the tables (some 100 GB) may lie in host memory and are not counted"
+    return ModelFeatures(name, merged([*bottom, table, *middle, *top]), pairs * (13 + lookups), 4.0, pairs * flat * 3, 2_400_000 if not crossed else 16_100_000, source, dynamic=True)
 
 
 def gptj(name: str) -> ModelFeatures:
@@ -132,7 +132,7 @@ def gptj(name: str) -> ModelFeatures:
         "EleutherAI GPT-J 6B: 28 layers, hidden 4096, 16 heads, vocabulary 50400; MLPerf Inference on CNN/DailyMail: "
         "about 870 prompt tokens and 90 new ones a sample on average, 4 beams"
     )
-    return ModelFeatures(name, merged([*block(prompt, 1), *block(beams, new), head]), prompt, 4.0, prompt * hidden * 8, source, dynamic=True)
+    return ModelFeatures(name, merged([*block(prompt, 1), *block(beams, new), head]), prompt, 4.0, prompt * hidden * 8, 6_053_381_344, source, dynamic=True)
 
 
 def stable_diffusion_xl() -> ModelFeatures:
@@ -167,7 +167,7 @@ def stable_diffusion_xl() -> ModelFeatures:
         "Stable Diffusion XL base 1.0 (arXiv 2307.01952), 1024×1024, 20 steps with guidance as in MLPerf Inference; coarse: "
         "convolutions and transformer blocks by level, image decoder, text encoders left out"
     )
-    return ModelFeatures("stable-diffusion-xl", merged([*unet, *decoder]), 77 * 2, 4.0, 1024 * 1024 * 128 * 2, source)
+    return ModelFeatures("stable-diffusion-xl", merged([*unet, *decoder]), 77 * 2, 4.0, 1024 * 1024 * 128 * 2, 3_500_000_000, source)
 
 
 ALL: dict[str, Callable[[], ModelFeatures]] = {

@@ -31,6 +31,7 @@ def features_of(
         input_elements=graph.input_elements // graph.batch,
         input_bytes=graph.input_bytes,
         live_elements=live_elements(graph),
+        parameters=graph.parameters,
         source=source or f"ONNX graph {path.name}",
         unknown_ops=unknown_ops(graph),
     )

@@ -5,7 +5,8 @@ One pass in execution order:
    normalisation, activation, residual add;
 2. MatMul → (scale, mask) → Softmax → MatMul is one attention group;
 3. other pointwise operators and reductions chain into one generated kernel as long as one result feeds the next;
-4. a Concat of freshly made tensors is free: its producers write in place;
+4. a Slice, Split or constant Gather is a view, so is a Transpose beside a product, and a Concat of freshly made
+   tensors is free: its producers write in place;
 5. what is left (Resize, Transpose, Gather, TopK …) is a kernel of its own.
 """
 
@@ -75,6 +76,9 @@ class _Fuser:
         return [group for group in self.groups if not self._free(group)]
 
     def _place(self, node: Node) -> None:
+        if self._is_view(node):
+            self.owner.update({name: self.owner[node.inputs[0]] for name in node.outputs})
+            return
         group = self._host(node)
         if group is None:
             group = _opened(node)
@@ -83,6 +87,14 @@ class _Fuser:
             group.nodes.append(node)
         for name in node.outputs:
             self.owner[name] = group
+
+    def _is_view(self, node: Node) -> bool:
+        """Whether the reader can take the data where the maker left it."""
+        if len(node.inputs) != 1 or node.inputs[0] not in self.owner:
+            return False
+        if node.op in ("Slice", "Split") or (node.op == "Gather" and set(node.constants) == {1}):
+            return True
+        return node.op == "Transpose" and self.owner[node.inputs[0]].kind in (Kind.GEMM, Kind.ATTENTION)
 
     def _host(self, node: Node) -> _Open | None:
         """The latest open group that may take this node in, if any."""

@@ -6,12 +6,13 @@ The only module of the room that touches onnx, and only when called. Weights are
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploykit.base.errors import UsageError
+from deploykit.predict.shapes import known_shapes, settle_shapes
 
 if TYPE_CHECKING:
     import onnx
@@ -64,6 +65,7 @@ class Graph:
         batch: Samples the shapes are for.
         input_elements: Elements of all inputs at that batch.
         input_bytes: Mean bytes an input element has.
+        parameters: Elements of all constants.
         outputs: Root tensors of the graph's outputs.
         unshaped: Operators left out since their shapes cannot be known without running, with how often.
     """
@@ -72,6 +74,7 @@ class Graph:
     batch: int
     input_elements: int
     input_bytes: float
+    parameters: int
     outputs: frozenset[str]
     unshaped: tuple[tuple[str, int], ...] = ()
 
@@ -88,7 +91,8 @@ def read_graph(path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) 
     """
     model = _load(path)
     batch = _fix_inputs(model, path, shapes or {})
-    return _Reader(_inferred(model, path)).graph(batch)
+    constants = settle_shapes(model, path)
+    return _Reader(model, known_shapes(model), constants).graph(batch)
 
 
 def _load(path: Path) -> onnx.ModelProto:
@@ -128,33 +132,19 @@ def _fix_inputs(model: onnx.ModelProto, path: Path, shapes: Mapping[str, tuple[i
     return max(batches[0], 1)
 
 
-def _inferred(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    import onnx
-
-    del model.graph.value_info[:]
-    for value in model.graph.output:
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
-    try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except onnx.shape_inference.InferenceError as error:
-        raise UsageError(f"{path}: ONNX cannot infer the shapes ({error}); is it a valid model?") from error
-
-
 @dataclass
 class _Reader:
     """Walks one shape-inferred model."""
 
     model: onnx.ModelProto
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    constants: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]]
+    constants: dict[str, tuple[int, ...]]
     roots: dict[str, str] = field(default_factory=dict)
     unshaped: dict[str, int] = field(default_factory=dict)
 
     def graph(self, batch: int) -> Graph:
         graph = self.model.graph
-        self.constants = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-        self.shapes = dict(_known_shapes((*graph.input, *graph.value_info, *graph.output)))
+        parameters = sum(math.prod(shape) for shape in self.constants.values())
         inputs = [value for value in graph.input if value.name not in self.constants]
         nodes = tuple(node for proto in graph.node if (node := self._node(proto)) is not None)
         sizes = [math.prod(self.shapes.get(value.name, ())) for value in inputs]
@@ -164,6 +154,7 @@ class _Reader:
             batch=batch,
             input_elements=sum(sizes),
             input_bytes=sum(s * w for s, w in zip(sizes, width, strict=True)) / max(sum(sizes), 1),
+            parameters=parameters,
             outputs=frozenset(self._root(value.name) for value in graph.output),
             unshaped=tuple(sorted(self.unshaped.items())),
         )
@@ -198,13 +189,6 @@ class _Reader:
             output_shape=self.shapes[proto.output[0]],
             attributes=dict(_attributes(proto)),
         )
-
-
-def _known_shapes(values: Iterable[onnx.ValueInfoProto]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for value in values:
-        tensor = value.type.tensor_type
-        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
-            yield value.name, tuple(dim.dim_value for dim in tensor.shape.dim)
 
 
 def _attributes(proto: onnx.NodeProto) -> Iterator[tuple[str, Any]]:

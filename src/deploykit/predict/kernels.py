@@ -83,15 +83,16 @@ class KernelGroup:
         return 2.0 * self.m * self.n * self.k * self.groups * self.steps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ModelFeatures:
-    """A model as the predictor sees it.
+    """A model as the predictor sees it. Compared by identity: it is a cache key, and hashing its layers is slow.
 
     Attributes:
         model: Name.
         groups: Its fused kernel groups.
         input_elements: Elements of one sample's inputs, as copied to the device.
         input_bytes: Bytes an input element has on the way in (1 where the graph takes int8 or uint8).
+        parameters: Distinct weight elements, as they lie in memory; groups may read the same ones.
         live_elements: Most activation elements per sample that are alive at the same time.
         source: How the layer list was made: an ONNX graph, or a public description.
         unknown_ops: Operators that no rule covers, with how often each occurs.
@@ -103,6 +104,7 @@ class ModelFeatures:
     input_elements: int
     input_bytes: float = 4.0
     live_elements: int = 0
+    parameters: int = 0
     source: str = ""
     unknown_ops: tuple[tuple[str, int], ...] = ()
     dynamic: bool = False
@@ -114,7 +116,7 @@ class ModelFeatures:
 
     @property
     def weights(self) -> int:
-        """Weight elements."""
+        """Weight elements that one inference reads, step by step counted once."""
         return sum(group.weights * group.count for group in self.groups)
 
     @property
@@ -141,6 +143,7 @@ def to_json(features: ModelFeatures) -> dict[str, Any]:
         "input_elements": features.input_elements,
         "input_bytes": features.input_bytes,
         "live_elements": features.live_elements,
+        "parameters": features.parameters,
         "dynamic": features.dynamic,
         "unknown_ops": [list(pair) for pair in features.unknown_ops],
         "columns": ["kind", *_NUMBERS, "ops"],
@@ -163,6 +166,7 @@ def from_json(document: Any, where: str) -> ModelFeatures:
             input_elements=int(document["input_elements"]),
             input_bytes=float(document["input_bytes"]),
             live_elements=int(document["live_elements"]),
+            parameters=int(document["parameters"]),
             source=str(document["source"]),
             unknown_ops=tuple((str(op), int(times)) for op, times in document["unknown_ops"]),
             dynamic=bool(document["dynamic"]),

@@ -1,0 +1,154 @@
+"""Fitting: the roofline's constants by penalised least squares, the correction's settings by marginal likelihood.
+
+Offline work, for the scripts that make `data/fitted.json` and the hold-out tables; needs scipy. Answers never fit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from deploykit.base.errors import MissingExtraError
+from deploykit.predict.correction import (
+    DEFAULT_NOISE,
+    DEFAULT_SPREAD,
+    TERMS,
+    Codebook,
+    Inputs,
+    Settings,
+    inputs,
+    noise_class,
+    noise_scale,
+    term_matrices,
+)
+from deploykit.predict.machine import Floats
+from deploykit.predict.observe import Observation
+from deploykit.predict.points import Scenario, analytic
+from deploykit.predict.roofline import PRIOR_SPREAD, Constants
+
+CONSTANT_NAMES = tuple(PRIOR_SPREAD)
+_OFFSET_SPREAD = 0.3
+_ROW_SPREAD = 0.12
+_COARSE = frozenset({"dlrm", "dlrm-v2", "gptj-6b", "stable-diffusion-xl", "rnnt"})
+"""Networks whose layers are a coarse description: their level says nothing of the constants."""
+_SETTING_SPREAD = 1.0
+_NOISE_SPREAD = 0.5
+
+
+def _scipy_optimize() -> Any:
+    try:
+        from scipy import optimize
+    except ImportError as error:
+        raise MissingExtraError("scipy", "predict", "fitting the predictor") from error
+    return optimize
+
+
+def fit_constants(rows: Sequence[Observation], start: Constants | None = None, steps: int = 25) -> Constants:
+    """The roofline's constants that explain latencies and Offline rates best, up to an offset per network.
+
+    Args:
+        rows: Training observations.
+        start: Where the search begins; the prior stays at the defaults.
+        steps: Most evaluations of the Jacobian.
+    """
+    used = [r for r in rows if r.point.scenario is not Scenario.SERVER and r.point.network.network not in _COARSE]
+    if not used:
+        return Constants()
+    points = [row.point for row in used]
+    measured = np.array([row.log_ms for row in used])
+    networks = sorted({point.network.network for point in points})
+    which = np.array([networks.index(point.network.network) for point in points])
+    weight = _balance(used)
+
+    def residuals(x: Floats) -> Floats:
+        constants, offsets = _constants(x), x[len(CONSTANT_NAMES) :]
+        error = measured - analytic(points, constants).log_ms - _OFFSET_SPREAD * offsets[which]
+        return np.concatenate([weight * error / _ROW_SPREAD, x])
+
+    first = np.zeros(len(CONSTANT_NAMES) + len(networks))
+    if start is not None:
+        first[: len(CONSTANT_NAMES)] = _position(start)
+    best = _scipy_optimize().least_squares(residuals, first, loss="soft_l1", max_nfev=steps, diff_step=1e-2)
+    return _constants(best.x)
+
+
+def _balance(rows: Sequence[Observation]) -> Floats:
+    """A table with many batches of one network on one card counts as often as a single run, in root."""
+    keys = [(r.point.network.network, r.point.machine.ref, r.point.scenario, r.point.precision) for r in rows]
+    counts = Counter(keys)
+    return np.array([counts[key] ** -0.5 for key in keys])
+
+
+def _constants(x: Floats) -> Constants:
+    default = asdict(Constants())
+    values = {name: default[name] * float(np.exp(PRIOR_SPREAD[name] * x[i])) for i, name in enumerate(CONSTANT_NAMES)}
+    return replace(Constants(), **values)
+
+
+def _position(constants: Constants) -> Floats:
+    default, own = asdict(Constants()), asdict(constants)
+    return np.array([np.log(own[name] / default[name]) / PRIOR_SPREAD[name] for name in CONSTANT_NAMES])
+
+
+def fit_settings(
+    rows: Sequence[Observation], constants: Constants, start: Settings | None = None, steps: int = 25
+) -> Settings:
+    """The correction's settings of highest marginal likelihood on these rows, with a wide prior on each.
+
+    Args:
+        rows: Training observations.
+        constants: The roofline's, fixed.
+        start: Where the search begins.
+        steps: Most iterations.
+    """
+    points = [row.point for row in rows]
+    question = inputs(points, analytic(points, constants), Codebook())
+    residual = np.array([row.log_ms for row in rows]) - question.log_ms
+    objective = _Evidence(question, residual, _noise_masks(rows))
+    first = np.log([*DEFAULT_SPREAD.values(), *DEFAULT_NOISE.values()])
+    begin = first if start is None else np.log([*(start.spread[t] for t in TERMS), *(start.noise[n] for n in DEFAULT_NOISE)])
+    best = _scipy_optimize().minimize(
+        objective.loss_and_slope, begin, args=(first,), jac=True, method="L-BFGS-B", options={"maxiter": steps},
+        bounds=[(np.log(1e-3), np.log(1.5))] * len(first),
+    )  # fmt: skip
+    values = np.exp(best.x)
+    spread = {term: round(float(v), 4) for term, v in zip(TERMS, values, strict=False)}
+    noise = {name: round(float(v), 4) for name, v in zip(DEFAULT_NOISE, values[len(TERMS) :], strict=True)}
+    return Settings(constants, spread, noise)
+
+
+def _noise_masks(rows: Sequence[Observation]) -> dict[str, Floats]:
+    classes = [noise_class(row.point) for row in rows]
+    scale = np.array([noise_scale(row.count) for row in rows])
+    return {name: np.array([c == name for c in classes]) * scale for name in DEFAULT_NOISE}
+
+
+class _Evidence:
+    """Negative log posterior of the settings and its slope."""
+
+    def __init__(self, question: Inputs, residual: Floats, masks: Mapping[str, Floats]) -> None:
+        self._terms = list(term_matrices(question, question).values())
+        self._residual = residual
+        self._masks = list(masks.values())
+        self._prior_spread = np.array([_SETTING_SPREAD] * len(self._terms) + [_NOISE_SPREAD] * len(self._masks))
+
+    def loss_and_slope(self, logs: Floats, prior: Floats) -> tuple[float, Floats]:
+        """At the logarithms of all standard deviations."""
+        variance = np.exp(2.0 * logs)
+        own, noise = variance[: len(self._terms)], variance[len(self._terms) :]
+        covariance = sum(v * term for v, term in zip(own, self._terms, strict=True))
+        diagonal = sum(v * mask for v, mask in zip(noise, self._masks, strict=True)) + 1e-6
+        root = np.linalg.cholesky(covariance + np.diag(diagonal))
+        inverse_root = np.linalg.inv(root)
+        inverse = inverse_root.T @ inverse_root
+        weights = inverse @ self._residual
+        away = (logs - prior) / self._prior_spread
+        loss = 0.5 * self._residual @ weights + np.log(np.diag(root)).sum() + 0.5 * away @ away
+        gap = np.outer(weights, weights) - inverse
+        slopes = [v * np.vdot(gap, term) for v, term in zip(own, self._terms, strict=True)]
+        slopes += [v * np.vdot(np.diag(gap), mask) for v, mask in zip(noise, self._masks, strict=True)]
+        return float(loss), -np.array(slopes) + away / self._prior_spread

