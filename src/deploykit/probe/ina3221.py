@@ -98,7 +98,10 @@ def total_rails(board_id: str | None, rails: Iterable[str]) -> tuple[str, ...]:
 def sum_of(rails_w: Mapping[str, float], total: Iterable[str]) -> float | None:
     """Sum of the named rails, W; None where there is none or one is missing: a part is never sold as the whole."""
     names = list(total)
-    return sum(rails_w[name] for name in names) if names and all(name in rails_w for name in names) else None
+    if not names or any(name not in rails_w for name in names):
+        return None
+    # The monitors count in milliwatts and coarser: what float addition makes below is no reading.
+    return round(sum(rails_w[name] for name in names), 6)
 
 
 def _once(channels: Iterable[Channel]) -> tuple[Channel, ...]:

@@ -32,6 +32,7 @@ _GPU_FOLDERS = (
     "sys/devices/platform/17000000.gpu/devfreq_dev",
     "sys/class/devfreq/gpu-gpc-0",
     "sys/class/devfreq/17000000.ga10b",
+    "sys/devices/17000000.ga10b/devfreq_dev",
     "sys/devices/17000000.ga10b/devfreq/17000000.ga10b",
     "sys/class/devfreq/17000000.gv11b",
     "sys/devices/17000000.gv11b/devfreq/17000000.gv11b",
@@ -61,7 +62,7 @@ def read_jetson(tree: Tree) -> JetsonState:
     cpus = _cpus(tree)
     online = tuple(cpu for cpu in cpus if _is_online(tree, cpu))
     clocks = [cpu_clock(tree, cpu) for cpu in online]
-    gpu = gpu_clock(tree)
+    gpu, live = gpu_clock(tree), _live(tree, conf)
     return JetsonState(
         board_id=board_id,
         board_id_from=board_id_from,
@@ -81,11 +82,11 @@ def read_jetson(tree: Tree) -> JetsonState:
         cpus_online=online,
         tpc_mask=_first_number(tree, _TPC_MASKS),
         tpc_total=TPCS_OF_CHIP.get(chip or ""),
-        live=_live(tree, conf),
+        live=live,
         cpu=max(clocks, key=lambda clock: clock.cap_mhz or 0.0, default=Clock()),
         gpu=gpu,
         emc=_emc_clock(tree),
-        dla=_dla_clocks(tree),
+        dla=_dla_clocks(live),
         clocks_locked=_locked([*clocks, gpu]),
         power=read_power(tree, find_channels(tree), board_id),
         overcurrent_events=overcurrent_events(tree),
@@ -241,9 +242,10 @@ def _emc_clock(tree: Tree) -> Clock:
     )
 
 
-def _dla_clocks(tree: Tree) -> dict[str, Clock]:
-    files = tree.paths("sys/devices/platform/bus@0/13e00000.host1x/*.nvdla*/clk_cap/dla*_core")
-    return {path.rpartition("/")[2]: Clock(cap_mhz=_scaled(tree.number(path), _HZ_IN_MHZ)) for path in files}
+def _dla_clocks(live: dict[str, str]) -> dict[str, Clock]:
+    """Caps of the DLA cores, from the files that nvpmodel.conf names: their place changes with every release."""
+    keys = (key for key in live if re.fullmatch(r"DLA[0-9]_CORE MAX_FREQ", key))
+    return {key.split("_")[0].lower(): Clock(cap_mhz=_scaled(whole_number(live[key]), _HZ_IN_MHZ)) for key in keys}
 
 
 def _locked(clocks: Iterable[Clock]) -> bool | None:

@@ -2,7 +2,7 @@
 
     file    := { comment | blank | section }
     section := "<" words ">" newline { line }            PARAM, POWER_MODEL, PM_CONFIG; others are passed over
-    PARAM TYPE=(FILE|CLOCK) NAME=word                    lines: argument name, absolute path
+    PARAM TYPE=(FILE|CLOCK|HWMON) NAME=word              lines: argument name, absolute path; HWMON: a file below it
     POWER_MODEL ID=number NAME=word                      lines: PARAM name, argument name, value
     PM_CONFIG DEFAULT=number                             mandatory, and last: a file cut short lacks it
 
@@ -36,7 +36,7 @@ class Param:
     """A thing that modes set.
 
     Attributes:
-        kind: `FILE` (value is text) or `CLOCK` (value is a frequency).
+        kind: `FILE` (value is text), `CLOCK` (value is a frequency) or `HWMON` (a limit of the power monitor).
         paths: Argument → sysfs path; those of the newer kernel under the name with `_KNEXT`.
     """
 
@@ -130,8 +130,8 @@ class _Reader:
 
     def _param(self, pairs: dict[str, str], number: int) -> Param:
         name, kind = pairs.get("NAME"), pairs.get("TYPE")
-        if name is None or kind not in ("FILE", "CLOCK"):
-            raise _fault(number, "a PARAM needs TYPE=FILE or TYPE=CLOCK and a NAME")
+        if name is None or kind is None:
+            raise _fault(number, "a PARAM needs a TYPE and a NAME")
         if name in self.params:
             raise _fault(number, f"the PARAM {name} stands there twice")
         return self.params.setdefault(name, Param(name, kind))
@@ -154,7 +154,8 @@ class _Reader:
         self.default_id = id_
 
     def _path(self, param: Param, words: list[str], number: int) -> None:
-        if len(words) != 2 or not words[1].startswith("/"):
+        # Xavier NX: `WARN /sys/…/i2c-7/7-0040/hwmon curr1_max`, a file in whichever hwmon folder is below.
+        if len(words) != (3 if param.kind == "HWMON" else 2) or not words[1].startswith("/"):
             raise _fault(number, f"below PARAM {param.name} stands an argument and its absolute path")
         if words[0] in param.paths:
             raise _fault(number, f"the argument {words[0]} of {param.name} stands there twice")

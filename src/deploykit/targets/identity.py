@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from deploykit.base.errors import DeviceMismatch
-from deploykit.targets.catalog import Catalog
+from deploykit.targets.catalog import Catalog, resolve
 from deploykit.targets.ref import squeezed
 from deploykit.targets.spec import TargetFile, TargetSpec
 from deploykit.targets.state import DeviceState, GpuState, JetsonState
@@ -79,10 +79,10 @@ def resolve_here(text: str, catalog: Catalog, state: DeviceState) -> tuple[Targe
         The target, and a sentence that says so where the name means another device here than elsewhere.
 
     Raises:
-        UnknownNameError: As `Catalog.resolve`.
+        UsageError: As `catalog.resolve`.
         DeviceMismatch: The board is of that family and has no such mode.
     """
-    meant = catalog.resolve(text)
+    meant = resolve(text)
     board = jetson_device(state.jetson, catalog) if state.jetson else None
     if board is None or board == meant.device.device or _is_exact(text, meant):
         return meant, None
