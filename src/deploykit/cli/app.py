@@ -11,7 +11,7 @@ import typer
 
 from deploykit import __version__
 from deploykit.base.errors import DeploykitError
-from deploykit.cli import export, targets
+from deploykit.cli import export, results, targets
 
 DEBUG_VARIABLE = "DEPLOYKIT_DEBUG"
 
@@ -27,6 +27,7 @@ app = typer.Typer(
 
 app.command()(export.export)
 app.add_typer(targets.app)
+app.add_typer(results.app)
 
 
 def _version(wanted: bool) -> None:
