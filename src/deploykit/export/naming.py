@@ -125,7 +125,9 @@ def _scope(text: str) -> str:
         scopes = ast.literal_eval(text) if text else []
     except (ValueError, SyntaxError):
         return ""
-    return str(scopes[-2]) if len(scopes) > 1 else ""
+    scope = str(scopes[-2]) if len(scopes) > 1 else ""
+    # torch's word for operators that no module called, such as reading a size.
+    return "" if scope.startswith("_empty_nn_module_stack") else scope
 
 
 def _last_line(trace: str) -> str:

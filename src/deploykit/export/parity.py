@@ -12,12 +12,12 @@ from deploykit.base.artifact import ParityCheck
 from deploykit.base.errors import DeploykitError
 from deploykit.base.protocols import Session
 
-RELATIVE_TOLERANCE = 2e-4
+RELATIVE_TOLERANCE = 5e-4
 """Largest error allowed, as a share of the largest magnitude in the output.
 
 Two correct float32 programs differ by the order of their sums. A wrong operator, attribute or branch is off by
-percents: a resize without its antialiasing by 0.1 of the scale, an untraced branch by more. The image models of the
-cards come out at 1e-6 or below.
+percents: a resize without its antialiasing by 0.1 of the scale, an untraced branch by more. The models of the cards
+come out between 1e-7 and 6e-5 with random weights.
 """
 
 HALF_TOLERANCE = 1e-2

@@ -177,7 +177,8 @@ def _traced(
 def _symbols(inputs: tuple[TensorSpec, ...], batch: BatchRange) -> dict[str, Any]:
     from torch.export import Dim
 
-    words = {word: Dim(word) for word in open_words(inputs)}
+    # torch finds their ranges itself (a table of 512 positions ends a sequence at 512); the batch must be as asked.
+    words = {word: Dim.DYNAMIC for word in open_words(inputs)}
     return {**words, BATCH: Dim(BATCH, min=batch.min, max=batch.max)}
 
 

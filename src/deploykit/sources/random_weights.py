@@ -35,7 +35,7 @@ def seeded() -> Iterator[None]:
 
 
 def enliven(module: torch.nn.Module, inputs: Sequence[TensorSpec]) -> None:
-    """Give zero matrices small random values, and batch normalisations the statistics of a random batch.
+    """Give zero matrices small random values, and batch normalisations statistics of random inputs.
 
     Args:
         module: With initial weights, in eval mode; changed in place.
@@ -47,36 +47,38 @@ def enliven(module: torch.nn.Module, inputs: Sequence[TensorSpec]) -> None:
         for parameter in module.parameters():
             if parameter.ndim >= 2 and not parameter.any():
                 parameter.normal_(std=_HEAD_STD)
-        norms = [part for part in module.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)]
+        kind = torch.nn.modules.batchnorm._BatchNorm
+        norms = [part for part in module.modules() if isinstance(part, kind) and part.track_running_stats]
         if norms and inputs and all(spec.dtype == "float32" for spec in inputs):
             _take_statistics(module, norms, inputs)
 
 
 def _take_statistics(module: torch.nn.Module, norms: list[torch.nn.Module], inputs: Sequence[TensorSpec]) -> None:
+    """One run in which each normalisation adopts what reaches it, the ones before it having done so already."""
     import torch
 
-    momenta = [norm.momentum for norm in norms]
-    for norm in norms:
-        norm.momentum = 1.0
-        norm.train()
-    module(*(torch.randn(_shape(spec)) for spec in inputs))
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
-        norm.eval()
-        _make_coarse(norm)
+    hooks = [norm.register_forward_pre_hook(_adopt) for norm in norms]
+    try:
+        module(*(torch.randn(_shape(spec)) for spec in inputs))
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
-def _make_coarse(norm: torch.nn.Module) -> None:
-    """One variance for all channels of a layer, and round figures.
+def _adopt(norm: torch.nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
+    """Take mean and variance from an input `[N, C, ...]`: one variance for all channels, and round figures.
 
-    A channel that hardly varies in this batch would otherwise be amplified, and its rounding errors with it. Figures far
-    coarser than float32 make the weights the same whatever the number of threads.
+    A channel that hardly varies in this batch would otherwise be amplified, and its rounding errors with it. Figures
+    far coarser than float32 make the weights the same whatever the number of threads.
     """
     import torch
 
-    std = torch.exp2(torch.round(torch.log2(norm.running_var.mean().clamp(min=1e-12).sqrt())))
+    channels = arguments[0].transpose(0, 1).flatten(1)
+    mean = channels.mean(dim=1)
+    std = (channels - mean[:, None]).square().mean().clamp(min=1e-12).sqrt()
+    std = torch.exp2(torch.round(torch.log2(std)))
     norm.running_var.fill_(std * std)
-    norm.running_mean.copy_(std * torch.round(4.0 * norm.running_mean / std) / 4.0)
+    norm.running_mean.copy_(std * torch.round(4.0 * mean / std) / 4.0)
 
 
 def _shape(spec: TensorSpec) -> tuple[int, ...]:

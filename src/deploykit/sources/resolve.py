@@ -20,6 +20,7 @@ SOURCES = Registry(
     {
         "torchvision": "deploykit.sources.torchvision_models:load",
         "torchvision-detector": "deploykit.sources.torchvision_detectors:load",
+        "transformers": "deploykit.sources.transformers_models:load",
         "timm": "deploykit.sources.timm_models:load",
         "efficientnet-lite": "deploykit.sources.efficientnet_lite:load",
         "python-file": "deploykit.sources.python_code:load_file",
