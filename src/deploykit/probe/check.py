@@ -58,8 +58,10 @@ def check(state: DeviceState, spec: TargetSpec, catalog: Catalog, environment: M
     """Hold a target against a machine.
 
     Args:
+        spec: May come from a file of the user's that the catalogue does not hold.
         environment: Where CUDA_VISIBLE_DEVICES is looked for.
     """
+    catalog = Catalog({**catalog.files, spec.device.device: spec.device})
     if spec.device.kind in ("jetson", "host"):
         board = jetson_device(state.jetson, catalog) if state.jetson else None
         return Check(spec, board, None, tuple(match(state, spec, board)))
@@ -67,6 +69,16 @@ def check(state: DeviceState, spec: TargetSpec, catalog: Catalog, environment: M
     gpu = chosen.gpu if chosen else None
     slug = gpu_device(gpu, catalog) if gpu else None
     return Check(spec, slug, chosen, tuple(match(state, spec, slug, gpu, chosen.slice if chosen else None)), warnings)
+
+
+def first_gpu(state: DeviceState, environment: Mapping[str, str] = os.environ) -> Chosen | None:
+    """The GPU or slice that CUDA would use without being told more; None where the machine has none.
+
+    Raises:
+        DeviceAbsent: CUDA_VISIBLE_DEVICES names nothing that exists.
+    """
+    gpus = state.nvml.gpus if state.jetson is None else ()
+    return choose(environment.get(VISIBLE_VARIABLE), gpus, environment.get(ORDER_VARIABLE)) if gpus else None
 
 
 def _chosen(

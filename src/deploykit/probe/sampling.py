@@ -50,7 +50,7 @@ class Sensors(Protocol):
 
     Attributes:
         source: Where power is from: `rails VDD_IN`, `NVML energy counter`; None where there is none.
-        scope: What it covers: `module`, `board` or `system`.
+        scope: What it covers: `module`, `board`, or None for less than either.
         step_s: How old a reading may be: the refresh time of the sensor or counter.
     """
 
@@ -66,7 +66,7 @@ class Sensors(Protocol):
 class JetsonSensors:
     """Rails, GPU clock, temperatures and over-current counters of a Jetson from sysfs."""
 
-    scope = "module"
+    scope: str | None = "module"
     # The INA3221 driver refreshes its channels at roughly 77 Hz (a public measurement).
     step_s = 1 / 77
 
@@ -79,7 +79,7 @@ class JetsonSensors:
         self._gpu = gpu_folder(tree)
         self._events = overcurrent_files(tree)
         self._thermal = thermal_files(tree)
-        self.source = f"rails {' + '.join(self._total)}" if self._total else None
+        self.source: str | None = f"rails {' + '.join(self._total)}" if self._total else None
 
     def read(self) -> Reading:
         """Read some ten files."""
@@ -99,7 +99,7 @@ class JetsonSensors:
 class NvmlSensors:
     """One GPU through NVML. Under MIG clocks and power are the whole card's, whichever slice runs."""
 
-    scope = "board"
+    scope: str | None = "board"
     # NVML averages power over 25 to 100 ms and moves its energy counter as often (measured by ml-energy/zeus).
     step_s = 0.1
 
@@ -107,7 +107,8 @@ class NvmlSensors:
         self._nvml, self._device = nvml, f"gpu:{index}"
         self._counts_energy = self._ask("nvmlDeviceGetTotalEnergyConsumption") is not None
         power = self._ask("nvmlDeviceGetPowerUsage")
-        self.source = "NVML energy counter" if self._counts_energy else None if power is None else "NVML power samples"
+        samples = "NVML power samples" if power is not None else None
+        self.source: str | None = "NVML energy counter" if self._counts_energy else samples
 
     def read(self) -> Reading:
         """Ask four or five questions."""
@@ -132,7 +133,8 @@ class NvmlSensors:
 class CpuSensors:
     """RAPL energy counters of the CPU packages, which wrap, and the host's temperatures."""
 
-    scope = "system"
+    # Neither memory, fans nor the supply: no scope that another figure could be held against.
+    scope: str | None = None
     # The counters move every millisecond (Intel SDM volume 3B, RAPL interfaces).
     step_s = 0.001
 
@@ -143,7 +145,7 @@ class CpuSensors:
         self._last: dict[str, int] = {}
         self._total_uj = 0
         self._thermal = thermal_files(tree)
-        self.source = "RAPL package energy counter (CPU only)" if self._zones else None
+        self.source: str | None = "RAPL package energy counter (CPU only)" if self._zones else None
 
     def read(self) -> Reading:
         """Read the counters, past their wraps."""

@@ -1,8 +1,8 @@
 """A snapshot: the files that the probes read of a machine, in one .tar.gz that replays through the same code.
 
 Inside are the files under the paths they have on the machine, and below `deploykit/` what is no file there: where links
-pointed and what the NVIDIA library answered. It holds part numbers, GPU UUIDs and process ids; no serial number, no
-host name, no user's file.
+pointed, what the NVIDIA library answered and which releases are installed. It holds part numbers, GPU UUIDs and process
+ids; no serial number, no host name, no user's file.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from deploykit.base import files
 from deploykit.base.errors import UsageError
+from deploykit.probe import software
 from deploykit.probe.device import Look
 from deploykit.probe.nvml_answers import RECORD_FILE
 from deploykit.probe.tree import LINKS_FILE
@@ -28,8 +29,11 @@ _MOST_FILES = 20_000
 _MOST_BYTES = 64 << 20
 
 
-def save_snapshot(look: Look, path: Path) -> None:
+def save_snapshot(look: Look, path: Path, installed: software.Software | None) -> None:
     """Write what was read as a snapshot.
+
+    Args:
+        installed: The releases of what is installed there, where they are known.
 
     Raises:
         UsageError: The file cannot be written.
@@ -39,6 +43,8 @@ def save_snapshot(look: Look, path: Path) -> None:
         contents[LINKS_FILE] = _json(look.tree.links)
     if look.nvml_record:
         contents[RECORD_FILE] = _json(look.nvml_record)
+    if installed is not None:
+        contents[software.RECORD_FILE] = _json(installed.model_dump(mode="json"))
     try:
         files.write_bytes(path, pack(contents))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A log of tegrastats, as people keep beside a run. Pure; every field may be missing, and lines that are none are counted.
+"""A log of tegrastats, as people keep beside a run. Pure; any field may be missing, lines that are none are counted.
 
 Forms that differ by release (rbonghi/jetson_stats tests/tegrastats; NVIDIA/skills tegrastats-fields.md):
     power        JetPack 4 `VDD_IN 4000/4000` in mW, 5 and 6 `4000mW/4000mW`, 7 `4000mW/4000mW/4000mW`: now/mean[/max]

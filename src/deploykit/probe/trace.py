@@ -18,6 +18,8 @@ CLOCK_FLOOR = 0.95
 """Below this share of the asked clock a device is not at it."""
 SLOW_SHARE = 0.05
 """A run that is below the floor for a larger share of its time is one of another clock."""
+# A card at its power limit is at its figures: most cards are, under load. Only what is no limit of the target counts.
+BENIGN_REASONS = {"NONE", "SW_POWER_CAP", "SYNC_BOOST"}
 DRIFT = 0.10
 """A last third slower than the first by more than this has drifted, whatever the sensors say."""
 
@@ -132,7 +134,7 @@ def reasons_against(trace: Trace, asked_mhz: float | None) -> list[str]:
     reasons += [
         f"the GPU throttled for {share:.0%} of the run: {reason}"
         for reason, share in trace.throttle().items()
-        if share > SLOW_SHARE
+        if share > SLOW_SHARE and reason not in BENIGN_REASONS
     ]
     if events := trace.overcurrent_events():
         reasons.append(f"{events} over-current events during the run: the supply or the module's limit held it back")

@@ -7,6 +7,7 @@ masks wait for a reboot, caps are changed by hand); and the board's file with th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -85,6 +86,25 @@ def mends(differences: list[Difference]) -> list[str]:
 def mode_of(board: JetsonState, mode: PowerMode) -> NvpMode | None:
     """The board's own mode of the name that a target's mode has: IDs differ between modules and releases."""
     return next((own for own in board.modes if own.name == mode.nvpmodel_name), None)
+
+
+def cap_mhz(key: str, text: str) -> float | None:
+    """A cap of nvpmodel.conf in MHz; None for no cap, or for a text that is no number.
+
+    Args:
+        key: `<PARAM> <ARG>`: CPU clocks are in kHz, all others in Hz.
+    """
+    if text in _NO_CAP or (text == "0" and key.startswith("EMC")) or not re.fullmatch("[0-9]{1,18}", text):
+        return None
+    return int(text) / (1e3 if key.startswith("CPU") else 1e6)
+
+
+def sms_on(mask: str, tpc_total: int | None) -> int | None:
+    """SMs that a power gating mask leaves on; None where the mask is no number or the chip's TPCs are not known."""
+    if tpc_total is None or not re.fullmatch("[0-9]{1,18}", mask):
+        return None
+    off = bin(int(mask) & ((1 << tpc_total) - 1)).count("1")
+    return 2 * (tpc_total - off)
 
 
 def needs_reboot(board: JetsonState, mode: NvpMode) -> bool:
@@ -185,18 +205,16 @@ def _mask_difference(key: str, wanted: str, live: str, board: JetsonState) -> Di
 
 
 def _tpcs(mask: str, total: int | None) -> str:
-    if total is None or not mask.isdecimal():
-        return f"mask {mask}"
-    on = total - bin(int(mask)).count("1")
-    return f"{on} TPCs on ({2 * on} SMs, mask {mask})"
+    sms = sms_on(mask, total)
+    return f"mask {mask}" if sms is None else f"{sms // 2} TPCs on ({sms} SMs, mask {mask})"
 
 
 def _match_cap(
     key: str, wanted: str, live: str, board: JetsonState, mode: PowerMode, again: str
 ) -> Iterator[Difference]:
-    what, per_mhz = _unit(key)
+    what = _clock_name(key)
     steps, ceiling = _range(key, board, mode)
-    cap, found = _megahertz(wanted, key, per_mhz), _megahertz(live, key, per_mhz)
+    cap, found = cap_mhz(key, wanted), cap_mhz(key, live)
     if cap is None and found is not None and ceiling is not None and found < ceiling * (1 - _ROUNDING):
         yield Difference(what, f"no cap ({ceiling:g} MHz)", f"{found:g} MHz", mend=again)
     elif cap is not None and not _is_cap(found, cap, steps, ceiling):
@@ -226,12 +244,12 @@ def _match_catalogue(board: JetsonState, own: NvpMode, mode: PowerMode) -> Itera
         listed = _listed(key, mode)
         if listed is None:
             continue
-        cap = _megahertz(value, key, _unit(key)[1])
+        cap = cap_mhz(key, value)
         if cap is None or abs(cap - listed) <= _SAME * listed:
             continue
         weight: Weight = "note" if abs(cap - listed) <= _RELEASES_DIFFER * listed else "wrong"
         found = f"{cap:g} MHz in this board's nvpmodel.conf"
-        yield Difference(_unit(key)[0], f"{listed:g} MHz as in the catalogue", found, weight)
+        yield Difference(_clock_name(key), f"{listed:g} MHz as in the catalogue", found, weight)
 
 
 def _listed(key: str, mode: PowerMode) -> float | None:
@@ -258,17 +276,9 @@ def _is_foreign_cap(key: str) -> bool:
     return not key.startswith(("CPU_", "GPU ", "EMC ", "DLA"))
 
 
-def _unit(key: str) -> tuple[str, float]:
-    """What a clock is called, and how many of its units make a MHz: CPU clocks are in kHz, all others in Hz."""
+def _clock_name(key: str) -> str:
     name = key.split()[0]
-    return (f"CPU clock cap ({name})", 1e3) if name.startswith("CPU") else (f"{name.replace('_', ' ')} clock cap", 1e6)
-
-
-def _megahertz(text: str, key: str, per_mhz: float) -> float | None:
-    """A cap in MHz; None for no cap, or for a text that is no number."""
-    if text in _NO_CAP or (text == "0" and key.startswith("EMC")) or not text.isdecimal():
-        return None
-    return int(text) / per_mhz
+    return f"CPU clock cap ({name})" if name.startswith("CPU") else f"{name.replace('_', ' ')} clock cap"
 
 
 def _range(key: str, board: JetsonState, mode: PowerMode) -> tuple[tuple[float, ...], float | None]:
@@ -319,7 +329,7 @@ def _match_slice(gpu: GpuState, profile: str, mig_device: MigDevice | None) -> I
         yield Difference("MIG", f"on, with a {profile} slice", found, mend=mend)
     elif not slices_of(gpu, profile):
         here = ", ".join(item.profile or "?" for item in gpu.mig_devices) or "none"
-        mend = f"create one: sudo nvidia-smi mig -i {gpu.index} -cgi {profile} -C"
+        mend = f"sudo nvidia-smi mig -i {gpu.index} -cgi {profile} -C"
         yield Difference("MIG profile", profile, f"slices of {here}", mend=mend)
     elif mig_device is not None and mig_device not in slices_of(gpu, profile):
         mend = f"set CUDA_VISIBLE_DEVICES={slices_of(gpu, profile)[0].uuid}"
