@@ -1,42 +1,45 @@
 """MLPerf's LoadGen drives the load; this module is the system under test that it calls.
 
-LoadGen decides when queries are issued and whether a run is valid by its rules. Latencies are taken here, at the two
-ends of what LoadGen itself measures: from the moment it issues a query (in Server, at the query's scheduled arrival) to
-the moment the response is handed back. Its own percentiles are kept beside ours (`loadgen` in the conditions).
+LoadGen decides when queries are issued, and its own records say how long each took: from its issue (in Server, from the
+moment it was due) to the moment its answer was handed back. Only Offline, where one query holds all samples, is timed
+here, a batch at a time: LoadGen's figure would say how long a sample stood in a queue of our own making.
 
-It is one run at a time and a process-wide thing: it writes log files, which go to a temporary folder and are read and
-thrown away, and it calls back from its own threads.
+LoadGen is a process-wide thing that runs one test at a time, writes log files (to a temporary folder, read and thrown
+away) and calls back from its own threads. An exception must not cross its C++ frames: it is kept, the remaining queries
+are answered unrun, and it is raised when LoadGen has come to its end.
 """
 
 from __future__ import annotations
 
-import json
+import gc
 import queue
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from deploykit.base.errors import DeploykitError, MissingExtraError
+from deploykit.base.errors import DeploykitError, UsageError
 from deploykit.base.vocab import Scenario
+from deploykit.bench.loadgen_logs import Queries, queries_from_trace, verdict_from_detail
 
 Infer = Callable[[Sequence[int]], None]
 """Run the samples of these indices as one batch; returns when their outputs are in host memory."""
 
-_LOG_PREFIX = ":::MLLOG "
-_KEPT_KEYS = (
-    "result_validity",
-    "result_invalid_reason",
-    "early_stopping_met",
-    "num_errors",
-    "result_perf_constraints_met",
-)
+MOST_QUERIES = 200_000
+"""A run ends there whatever its duration: LoadGen's trace takes some 700 bytes a query."""
+_PLANNED_TOO_MANY = 2.0
+"""LoadGen plans queries ahead from the expected latency and stops early, calling the run invalid, when they run out."""
+_OFFLINE_MARGIN = 1.1
+"""LoadGen makes Offline's query that much larger than rate × duration."""
+_SEED = 3_066_443_479
+"""Of the arrivals and of the order of samples. Any fixed number: the same run twice asks the same."""
+_RUNNING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -46,28 +49,28 @@ class Load:
     Attributes:
         scenario: What is asked of LoadGen.
         duration_s: Shortest run.
+        longest_s: Where `least_queries` take longer than `duration_s`, stop there.
+        least_queries: Go on until there are so many.
         samples: How many different samples there are.
         batch_size: Largest batch that is run at once. Server: as many of the waiting queries as fit.
         samples_per_query: MultiStream only: 8.
-        expected_latency_ms: Of one query, from the warm-up; LoadGen plans its queries by it.
+        expected_latency_ms: Of one query, from the warm-up.
         expected_ips: Offline only: rate from the warm-up, which sizes the one query that Offline is.
-        request_rate: Server only: arrivals per second.
-        latency_ms: Server only: limit at p99.
-        streams: Server and Offline: batches in flight at once.
-        seed: Of the sample order and of the arrivals.
+        request_rate: Server only: arrivals a second.
+        latency_bound_ms: Server only: limit at p99; None: none.
     """
 
     scenario: Scenario
     duration_s: float
-    samples: int
+    longest_s: float
+    least_queries: int = 1
+    samples: int = 1
     batch_size: int = 1
     samples_per_query: int = 1
     expected_latency_ms: float = 1.0
     expected_ips: float = 1.0
     request_rate: float = 1.0
-    latency_ms: float = 1000.0
-    streams: int = 1
-    seed: int = 0
+    latency_bound_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,123 +78,123 @@ class LoadResult:
     """What a run gave.
 
     Attributes:
-        latencies_ms: float64 [queries], in the order of completion.
+        queries: What was timed: LoadGen's queries, in Offline our batches.
         samples: Samples done.
-        wall_s: From the first query issued to the last response.
-        loadgen: LoadGen's own verdict and percentiles (ns), as its log has them.
+        verdict: LoadGen's own verdict and percentiles, as its log has them.
     """
 
-    latencies_ms: np.ndarray[Any, np.dtype[np.float64]]
+    queries: Queries
     samples: int
-    wall_s: float
-    loadgen: dict[str, Any]
+    verdict: dict[str, Any]
 
 
-@dataclass
-class _Clock:
-    """When queries were issued and answered; appended to from LoadGen's and our threads."""
-
-    latencies_ns: list[int] = field(default_factory=list)
-    samples: int = 0
-    first_ns: int | None = None
-    last_ns: int = 0
-
-    def issued(self) -> int:
-        now = time.perf_counter_ns()
-        if self.first_ns is None:
-            self.first_ns = now
-        return now
-
-    def answered(self, issued_ns: Sequence[int], samples: int) -> None:
-        self.last_ns = time.perf_counter_ns()
-        self.latencies_ns += [self.last_ns - issued for issued in issued_ns]
-        self.samples += samples
-
-
-def drive(load: Load, infer: Infer) -> LoadResult:
+def drive(load: Load, infer: Sequence[Infer]) -> LoadResult:
     """Let LoadGen issue one scenario's queries.
 
+    Args:
+        load: The run.
+        infer: One function a stream: batches of different streams run at the same time. SingleStream and MultiStream
+            have one query in flight, and so one stream.
+
     Raises:
-        MissingExtraError: LoadGen is not installed.
-        DeploykitError: LoadGen refused the run, or answered nothing.
-        Exception: What `infer` raised; the run is let end first, since LoadGen cannot be stopped.
+        UsageError: Another run is going on in this process, or a scenario without concurrency was given streams.
+        DeploykitError: LoadGen refused the run or ran nothing.
+        BaseException: What `infer` raised.
     """
-    lg = _import()
-    clock = _Clock()
-    system = _SYSTEMS[load.scenario](lg, load, infer, clock)
-    with tempfile.TemporaryDirectory(prefix="deploykit-loadgen-") as folder, system.running():
-        _start(lg, load, system, Path(folder))
-        log = _read_log(Path(folder) / "mlperf_log_detail.txt")
+    if len(infer) > 1 and load.scenario in (Scenario.SINGLE_STREAM, Scenario.MULTI_STREAM):
+        raise UsageError(f"{load.scenario} has one query in flight: it takes one stream, not {len(infer)}")
+    if not _RUNNING.acquire(blocking=False):
+        raise UsageError("another bench runs in this process: LoadGen runs one test at a time")
+    try:
+        with tempfile.TemporaryDirectory(prefix="deploykit-loadgen-") as folder:
+            return _drive(load, infer, Path(folder))
+    finally:
+        _RUNNING.release()
+
+
+def _drive(load: Load, infer: Sequence[Infer], folder: Path) -> LoadResult:
+    import mlperf_loadgen
+
+    system = _SYSTEMS[load.scenario](mlperf_loadgen, load, infer)
+    with system.running(), _without_collector():
+        _start(mlperf_loadgen, load, system, folder)
     if system.failure is not None:
         raise system.failure
-    if not clock.latencies_ns or clock.first_ns is None:
-        raise DeploykitError(f"LoadGen ran no query: {log.get('errors') or 'it gave no reason'}")
-    return LoadResult(
-        latencies_ms=np.array(clock.latencies_ns, dtype=np.float64) / 1e6,
-        samples=clock.samples,
-        wall_s=(clock.last_ns - clock.first_ns) / 1e9,
-        loadgen=log,
-    )
+    with (folder / "mlperf_log_detail.txt").open(encoding="utf-8", errors="replace") as lines:
+        verdict = verdict_from_detail(lines)
+    queries = system.queries(folder / "mlperf_log_trace.json")
+    if not len(queries.latency_ms):
+        raise DeploykitError(f"LoadGen ran no query: {verdict.get('errors') or 'it gave no reason'}")
+    return LoadResult(queries, system.samples, verdict)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """No garbage collection in the run: with torch loaded one pass takes tens of ms. The loop makes no cycles."""
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _System:
-    """A system under test: answers the queries in the thread that LoadGen calls from."""
+    """A system under test that answers in the thread that LoadGen calls from."""
 
-    def __init__(self, lg: Any, load: Load, infer: Infer, clock: _Clock) -> None:
+    traced = True
+
+    def __init__(self, lg: Any, load: Load, infer: Sequence[Infer]) -> None:
         self._lg = lg
         self._load = load
         self._infer = infer
-        self._clock = clock
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
+        self.samples = 0
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Around a run: start and end what it needs."""
         yield
 
+    def queries(self, trace: Path) -> Queries:
+        """What was timed."""
+        with trace.open("rb") as lines:
+            return queries_from_trace(lines)
+
     def issue(self, queries: Sequence[Any]) -> None:
         """LoadGen's call: one query of one or more samples."""
-        issued = self._clock.issued()
         for start in range(0, len(queries), self._load.batch_size):
-            self._run([query.index for query in queries[start : start + self._load.batch_size]])
-        self._clock.answered([issued], len(queries))
-        self._complete(queries)
+            self._run(self._infer[0], queries[start : start + self._load.batch_size])
+        self._answer(queries)
 
     def flush(self) -> None:
         """LoadGen's call at the end of a series: nothing waits here."""
 
-    def _run(self, indices: list[int]) -> None:
+    def _run(self, infer: Infer, queries: Sequence[Any]) -> None:
         """Run a batch; after a failure only answer, so that LoadGen comes to its end."""
         if self.failure is not None:
             return
         try:
-            self._infer(indices)
-        except Exception as error:  # noqa: BLE001 - an exception must not cross LoadGen's C++; `drive` raises it again
+            infer([query.index for query in queries])
+        except BaseException as error:  # noqa: BLE001 - nothing may cross LoadGen's C++, Ctrl-C included; raised later
             self.failure = error
 
-    def _complete(self, queries: Sequence[Any]) -> None:
-        self._lg.QuerySamplesComplete([self._lg.QuerySampleResponse(query.id, 0, 0) for query in queries])
+    def _answer(self, queries: Sequence[Any]) -> None:
+        self.samples += len(queries)
+        response = self._lg.QuerySampleResponse
+        self._lg.QuerySamplesComplete([response(query.id, 0, 0) for query in queries])
 
 
-class _Offline(_System):
-    """One query holds all samples; batches of it are answered as they are done."""
-
-    def issue(self, queries: Sequence[Any]) -> None:
-        for start in range(0, len(queries), self._load.batch_size):
-            batch = queries[start : start + self._load.batch_size]
-            issued = self._clock.issued()
-            self._run([query.index for query in batch])
-            self._clock.answered([issued], len(batch))
-            self._complete(batch)
-
-
-class _Server(_System):
-    """Queries wait in a queue; each stream takes as many as wait, up to the batch size."""
+class _Queued(_System):
+    """A system whose streams take work from a queue, each in a thread of its own."""
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        self._waiting: queue.SimpleQueue[tuple[Any, int] | None] = queue.SimpleQueue()
-        streams = [threading.Thread(target=self._serve, daemon=True) for _ in range(self._load.streams)]
+        self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._counting = threading.Lock()
+        streams = [threading.Thread(target=self._serve, args=(infer,), daemon=True) for infer in self._infer]
         for stream in streams:
             stream.start()
         try:
@@ -202,20 +205,28 @@ class _Server(_System):
             for stream in streams:
                 stream.join()
 
-    def issue(self, queries: Sequence[Any]) -> None:
-        issued = self._clock.issued()
-        for query in queries:
-            self._waiting.put((query, issued))
-
-    def _serve(self) -> None:
+    def _serve(self, infer: Infer) -> None:
         while (batch := self._take()) is not None:
-            queries = [query for query, _ in batch]
-            self._run([query.index for query in queries])
-            self._clock.answered([issued for _, issued in batch], len(batch))
-            self._complete(queries)
+            self._run(infer, batch)
+            self._answer(batch)
 
-    def _take(self) -> list[tuple[Any, int]] | None:
-        """The next batch: waits for one query, then takes what is there. None at the end."""
+    def _take(self) -> Sequence[Any] | None:
+        """The next batch; None at the end."""
+        raise NotImplementedError
+
+    def _answer(self, queries: Sequence[Any]) -> None:
+        with self._counting:
+            super()._answer(queries)
+
+
+class _Server(_Queued):
+    """Queries wait; a stream takes as many as wait, up to the batch size, and never waits for more."""
+
+    def issue(self, queries: Sequence[Any]) -> None:
+        for query in queries:
+            self._waiting.put(query)
+
+    def _take(self) -> Sequence[Any] | None:
         first = self._waiting.get()
         if first is None:
             return None
@@ -225,11 +236,39 @@ class _Server(_System):
                 following = self._waiting.get_nowait()
             except queue.Empty:
                 break
-            if following is None:
+            if following is None:  # the end is for the next look
                 self._waiting.put(None)
                 break
             batch.append(following)
         return batch
+
+
+class _Offline(_Queued):
+    """One query holds all samples; streams take full batches of it, and each batch is timed."""
+
+    traced = False
+
+    def __init__(self, lg: Any, load: Load, infer: Sequence[Infer]) -> None:
+        super().__init__(lg, load, infer)
+        self._times_ns: list[tuple[int, int]] = []
+
+    def issue(self, queries: Sequence[Any]) -> None:
+        for start in range(0, len(queries), self._load.batch_size):
+            self._waiting.put(queries[start : start + self._load.batch_size])
+
+    def queries(self, trace: Path) -> Queries:
+        """The full batches: the last one may be smaller, and is not like the others."""
+        times = np.array(self._times_ns, dtype=np.float64) / 1e6
+        return Queries(times[:, 0], times[:, 1] - times[:, 0])
+
+    def _take(self) -> Sequence[Any] | None:
+        batch: Sequence[Any] | None = self._waiting.get()
+        return batch
+
+    def _run(self, infer: Infer, queries: Sequence[Any]) -> None:
+        start = time.perf_counter_ns()
+        super()._run(infer, queries)
+        self._times_ns.append((start, time.perf_counter_ns()))
 
 
 _SYSTEMS: dict[Scenario, type[_System]] = {
@@ -240,24 +279,16 @@ _SYSTEMS: dict[Scenario, type[_System]] = {
 }
 
 
-def _import() -> Any:
-    try:
-        import mlperf_loadgen
-    except ImportError as error:
-        raise MissingExtraError("mlcommons-loadgen", "cpu", "bench") from error
-    return mlperf_loadgen
-
-
 def _start(lg: Any, load: Load, system: _System, folder: Path) -> None:
-    settings, logs = _settings(lg, load), lg.LogSettings()
-    logs.enable_trace = False
+    logs = lg.LogSettings()
+    logs.enable_trace = system.traced
     logs.log_output.outdir = str(folder)
     logs.log_output.copy_summary_to_stdout = False
     under_test = lg.ConstructSUT(system.issue, system.flush)
     library = lg.ConstructQSL(load.samples, load.samples, _nothing, _nothing)
     try:
         # An `audit.config` in the user's folder must not change the run: name one that is not there.
-        lg.StartTestWithLogSettings(under_test, library, settings, logs, str(folder / "no-audit.config"))
+        lg.StartTestWithLogSettings(under_test, library, _settings(lg, load), logs, str(folder / "no-audit.config"))
     finally:
         lg.DestroyQSL(library)
         lg.DestroySUT(under_test)
@@ -272,28 +303,16 @@ def _settings(lg: Any, load: Load) -> Any:
     settings.scenario = getattr(lg.TestScenario, str(load.scenario))
     settings.mode = lg.TestMode.PerformanceOnly
     settings.min_duration_ms = round(load.duration_s * 1000)
-    settings.min_query_count = 1
-    settings.single_stream_expected_latency_ns = round(load.expected_latency_ms * 1e6)
-    settings.multi_stream_expected_latency_ns = round(load.expected_latency_ms * 1e6)
+    settings.max_duration_ms = round(max(load.longest_s, load.duration_s) * 1000)
+    settings.min_query_count = min(load.least_queries, MOST_QUERIES)
+    settings.max_query_count = 0 if load.scenario is Scenario.OFFLINE else MOST_QUERIES
+    expected_ns = max(1, round(load.expected_latency_ms / _PLANNED_TOO_MANY * 1e6))
+    settings.single_stream_expected_latency_ns = expected_ns
+    settings.multi_stream_expected_latency_ns = expected_ns
     settings.multi_stream_samples_per_query = load.samples_per_query
-    settings.offline_expected_qps = load.expected_ips
+    settings.offline_expected_qps = load.expected_ips / _OFFLINE_MARGIN
     settings.server_target_qps = load.request_rate
-    settings.server_target_latency_ns = round(load.latency_ms * 1e6)
+    settings.server_target_latency_ns = round((load.latency_bound_ms or load.longest_s * 1e4) * 1e6)
     for name in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
-        setattr(settings, name, load.seed)
+        setattr(settings, name, _SEED)
     return settings
-
-
-def _read_log(path: Path) -> dict[str, Any]:
-    """LoadGen's verdict and percentiles; what it called errors."""
-    found: dict[str, Any] = {}
-    errors = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if not line.startswith(_LOG_PREFIX):
-            continue
-        entry = json.loads(line[len(_LOG_PREFIX) :])
-        if entry["metadata"]["is_error"]:
-            errors.append(str(entry["value"]))
-        if entry["key"] in _KEPT_KEYS or entry["key"].endswith("_percentile_latency_ns"):
-            found[entry["key"]] = entry["value"]
-    return found | ({"errors": errors} if errors else {})

@@ -1,13 +1,19 @@
 """Latency statistics. Pure: samples in, figures out.
 
 Percentiles come from the samples, by the nearest rank: the smallest sample that at least that share of all samples does
-not exceed. A percentile that too few samples stand behind is None, with a bound above it where one can be had.
+not exceed. A percentile that too few samples stand behind is None: with 20 samples "p99" would be the maximum under
+another name.
+
+How many are needed, and the bound above a percentile, follow MLPerf's early stopping (inference_rules.adoc, "Early
+Stopping Criterion"; LoadGen's early_stopping.cc): of n queries the t slowest may be discarded where the chance that t
+or fewer of n lie above the true percentile, a binomial tail, is at most 1 %, and at least one must be.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,12 +21,15 @@ import numpy as np
 from deploykit.results.measurement import Latency
 
 CONFIDENCE = 0.99
-"""Of the bound above p99: MLPerf's early stopping uses the same (inference_rules.adoc, "Early Stopping Criterion")."""
+"""Of the bounds; what MLPerf asks."""
 
-TAIL_SAMPLES = 10
-"""Samples that must lie beyond a percentile: p99 needs 1,000 samples, p50 needs 20. With fewer, one hiccup decides."""
+PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
+"""Field of `Latency` → percent."""
 
-_PERCENTILES = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
+BLOCKS = 20
+"""Stretches that a run is cut into, to see how it wandered."""
+_LEAST_BLOCK = 5
+"""Queries a block needs for its median to be one."""
 
 Array = np.ndarray[Any, Any]
 
@@ -29,10 +38,10 @@ def latency_from_samples(latencies_ms: Array) -> Latency:
     """All figures of a run.
 
     Args:
-        latencies_ms: float64 [queries], in the order of the queries; at least one.
+        latencies_ms: float64 [queries], at least one.
     """
     ordered = np.sort(latencies_ms)
-    figures = {name: percentile(ordered, share) for name, share in _PERCENTILES.items()}
+    figures = {name: percentile(ordered, percent) for name, percent in PERCENTILES.items()}
     return Latency(
         # The mean of equal samples may come out an ulp beyond them.
         mean=min(max(float(ordered.mean()), float(ordered[0])), float(ordered[-1])),
@@ -44,80 +53,86 @@ def latency_from_samples(latencies_ms: Array) -> Latency:
     )
 
 
-def percentile(ordered: Array, share: float) -> float | None:
-    """The nearest-rank percentile of sorted samples; None where fewer than `TAIL_SAMPLES` lie beyond it.
+def percentile(ordered: Array, percent: float) -> float | None:
+    """The nearest-rank percentile of sorted samples; None where there are fewer than `needed_samples`.
 
     Args:
         ordered: float64 [samples], rising.
-        share: In percent, between 0 and 100.
+        percent: Above 0 and below 100.
     """
-    if len(ordered) < needed_samples(share):
+    if len(ordered) < needed_samples(percent):
         return None
-    return float(ordered[_rank(len(ordered), share) - 1])
+    # Rounded first: 0.99 × 700 is a little above 693 in binary and would ask for the 694th.
+    rank = math.ceil(round(len(ordered) * percent / 100.0, 6))
+    return float(ordered[rank - 1])
 
 
-def needed_samples(share: float) -> int:
-    """How many samples a percentile needs so that `TAIL_SAMPLES` lie beyond it: 1,000 for p99."""
-    # Rounded first: 1 − 0.9 in binary is a little below 0.1 and would ask for one sample more.
-    return math.ceil(round(TAIL_SAMPLES / (1.0 - share / 100.0), 6))
+@lru_cache(maxsize=64)
+def needed_samples(percent: float) -> int:
+    """Fewest samples that a bound above the percentile can be had from: 11 for p50, 64 for p90, 662 for p99."""
+    low, high = 1, 2
+    while discarded(high, percent) < 1:
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if discarded(middle, percent) < 1 else (low, middle)
+    return high
 
 
-def _rank(count: int, share: float) -> int:
-    return min(count, max(1, math.ceil(round(count * share / 100.0, 6))))
+def upper_bound(ordered: Array, percent: float) -> float | None:
+    """A sample that the true percentile does not exceed, with `CONFIDENCE`; None where there are too few for one.
 
-
-def upper_bound(ordered: Array, share: float, confidence: float = CONFIDENCE) -> float | None:
-    """A sample that the true percentile does not exceed with this confidence; None where there are too few for one.
-
-    The r-th smallest of n samples is such a bound when the chance that r or more of n samples lie below the true
-    percentile, a binomial tail, is at most 1 − confidence (David and Nagaraja, Order Statistics, section 7.1).
+    One rank more careful than the binomial tail alone asks, as LoadGen's estimate is.
     """
-    count = len(ordered)
-    rank = _bound_rank(count, share / 100.0, confidence)
-    return None if rank is None else float(ordered[rank - 1])
+    spare = discarded(len(ordered), percent)
+    return float(ordered[len(ordered) - spare]) if spare >= 1 else None
 
 
-def _bound_rank(count: int, quantile: float, confidence: float) -> int | None:
-    """Smallest r with P(Binomial(count, quantile) ≥ r) ≤ 1 − confidence; None where even r = count fails."""
-    allowed = 1.0 - confidence
-    odds = (1.0 - quantile) / quantile
-    # From r = count downwards, each probability from the one before it: the tail has about count·(1 − q) terms.
-    log_term = count * math.log(quantile)
-    tail, best = 0.0, None
-    for rank in range(count, 0, -1):
-        tail += math.exp(log_term)
-        if tail > allowed:
-            break
-        best = rank
-        log_term += math.log(odds * rank / (count - rank + 1))
-    return best
+@lru_cache(maxsize=256)
+def discarded(count: int, percent: float) -> int:
+    """Largest t with P(Binomial(count, 1 − percentile) ≤ t) ≤ 1 − confidence; 0 or less where not even one may go."""
+    above = 1.0 - percent / 100.0
+    t = np.arange(math.ceil(count * above) + 1)
+    ratios = np.log((count - t[:-1]) / (t[:-1] + 1)) + math.log(above / (1.0 - above))
+    log_terms = count * math.log1p(-above) + np.concatenate([[0.0], np.cumsum(ratios)])
+    tail = np.cumsum(np.exp(log_terms))
+    return int(np.searchsorted(tail, 1.0 - CONFIDENCE, side="right")) - 1
 
 
-def drift(latencies_ms: Array) -> float:
-    """Median of the last third over median of the first third, minus one: 0.1 is 10 % slower at the end."""
-    third = len(latencies_ms) // 3
-    if third == 0:
-        return 0.0
-    return float(np.median(latencies_ms[-third:]) / np.median(latencies_ms[:third]) - 1.0)
+def block_medians(latencies_ms: Array, blocks: int = BLOCKS) -> tuple[float, ...]:
+    """Median latency of consecutive equal stretches, in order; fewer stretches where the run is short, none below two.
+
+    Args:
+        latencies_ms: float64 [queries], in the order of the queries.
+    """
+    count = min(blocks, len(latencies_ms) // _LEAST_BLOCK)
+    if count < 2:
+        return ()
+    return tuple(float(np.median(block)) for block in np.array_split(latencies_ms, count))
 
 
-def spread(latencies_ms: Array) -> float:
-    """Width of the middle half over the median: 0.1 means that half of the samples lie within ±5 %."""
-    low, middle, high = np.percentile(latencies_ms, [25, 50, 75])
-    return float((high - low) / middle)
+def wander(medians: Sequence[float]) -> float | None:
+    """Slowest block over fastest, minus one; None without blocks."""
+    return max(medians) / min(medians) - 1.0 if medians else None
 
 
 def quantile_sketch(latencies_ms: Array, points: int = 101) -> list[float]:
-    """Evenly spaced quantiles, 0 % to 100 %: what is stored of a run so that two can be compared by more than means."""
+    """Evenly spaced quantiles, 0 % to 100 %, of which a report draws the distribution."""
     return [round(float(value), 6) for value in np.quantile(latencies_ms, np.linspace(0.0, 1.0, points))]
 
 
-def histogram_bars(latencies_ms: Sequence[float] | Array, width: int = 40) -> str:
-    """The shape of a run in one line of block characters, up to its 99.5th percentile."""
-    values = np.asarray(latencies_ms, dtype=np.float64)
-    top = float(np.quantile(values, 0.995))
-    low = float(values.min())
-    counts, _ = np.histogram(values, bins=width, range=(low, top if top > low else low + 1e-6))
+def histogram_bars(quantiles_ms: Sequence[float], width: int = 40) -> str:
+    """The shape of a run in one line of block characters, up to its 99th percentile.
+
+    Args:
+        quantiles_ms: What `quantile_sketch` gives.
+        width: Characters.
+    """
+    low, top = quantiles_ms[0], quantiles_ms[-2]
+    if top <= low:
+        return "█"
+    edges = np.linspace(low, top, width + 1)
+    cumulative = np.interp(edges, quantiles_ms, np.linspace(0.0, 1.0, len(quantiles_ms)))
+    shares = np.diff(cumulative)
     blocks = " ▁▂▃▄▅▆▇█"
-    peak = max(1, int(counts.max()))
-    return "".join(blocks[math.ceil(count / peak * (len(blocks) - 1))] for count in counts)
+    return "".join(blocks[math.ceil(share / shares.max() * (len(blocks) - 1))] for share in shares)

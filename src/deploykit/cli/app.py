@@ -11,7 +11,7 @@ import typer
 
 from deploykit import __version__
 from deploykit.base.errors import DeploykitError
-from deploykit.cli import export, results, targets
+from deploykit.cli import bench, export, results, targets
 
 DEBUG_VARIABLE = "DEPLOYKIT_DEBUG"
 
@@ -26,6 +26,7 @@ app = typer.Typer(
 
 
 app.command()(export.export)
+app.command()(bench.bench)
 app.add_typer(targets.app)
 app.add_typer(results.app)
 

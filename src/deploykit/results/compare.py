@@ -39,7 +39,7 @@ LONE_NOISE = 0.10
 _IDENTITY = ("model", "target", "scenario", "power_mode")
 _SUBJECT = ("precision", "dialect", "runtime", "artifact")
 _TIMING = (*(key for key in COMPARABILITY_KEYS if key not in _IDENTITY + _SUBJECT), "streams", "provider", "provenance",
-           "latency_bound_ms", "cpu", "clocks_locked")  # fmt: skip
+           "batch_limit", "latency_of", "cpu", "clocks_locked")  # fmt: skip
 _RESAMPLES = 2000
 _COVERAGE = (0.5, 99.5)
 """Percentiles of the bootstrap: a 99 % interval, since whoever compares often sees every twentieth 95 % one fail."""

@@ -1,0 +1,133 @@
+"""What `deploykit bench` does: open, check, measure each scenario, keep, compare with fp32."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploykit.base.cpus import usable_cores
+from deploykit.base.errors import UsageError
+from deploykit.base.progress import SILENT, Progress
+from deploykit.base.protocols import SampleSource, Session
+from deploykit.base.vocab import Scenario
+from deploykit.bench.inputs import feeds_from, random_feeds
+from deploykit.bench.run import Settings, measure
+from deploykit.bench.subject import subject_of
+from deploykit.bench.watch import DeviceInHand, device_in_hand
+from deploykit.results.compare import Comparison, against_fp32
+from deploykit.results.measurement import Measurement
+from deploykit.results.store import Store
+from deploykit.runtime import runtime as runtime_of
+from deploykit.targets.catalog import resolve
+
+_GPU_PROVIDER = "cuda"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of `run_bench`. Fields as in `run.Settings`, and:
+
+    Attributes:
+        target: Reference of what the machine at hand is.
+        scenarios: One measurement each.
+        streams: Sessions that run at the same time; scenarios with one query in flight use one.
+        threads: Of one session; None: this process's physical cores ÷ streams.
+        runtime: Name in `deploykit.runtime`.
+        provider: Of that runtime; None: its CPU on the host, CUDA on a target that is a GPU.
+        store: URL of the store; None: the usual one.
+    """
+
+    target: str = "host"
+    scenarios: tuple[Scenario, ...] = (Scenario.SINGLE_STREAM,)
+    batch_size: int = 1
+    duration_s: float | None = None
+    warmup_ms: float = 500.0
+    request_rate: float | None = None
+    latency_bound_ms: float | None = None
+    streams: int = 1
+    threads: int | None = None
+    runtime: str = "onnxruntime"
+    provider: str | None = None
+    percentiles: tuple[float, ...] = ()
+    store: str | None = None
+
+    def settings(self, scenario: Scenario, inputs: str) -> Settings:
+        """Of one scenario. `batch_size` is for those in which a batch is free."""
+        batched = scenario in (Scenario.OFFLINE, Scenario.SERVER) or len(self.scenarios) == 1
+        return Settings(
+            scenario=scenario,
+            batch_size=self.batch_size if batched else 1,
+            duration_s=self.duration_s,
+            warmup_ms=self.warmup_ms,
+            request_rate=self.request_rate,
+            latency_bound_ms=self.latency_bound_ms,
+            percentiles=self.percentiles,
+            inputs=inputs,
+        )
+
+
+@dataclass(frozen=True)
+class Benched:
+    """One measurement, as stored.
+
+    Attributes:
+        against_fp32: How it compares with the newest fp32 run of the same kind; None where there is none.
+    """
+
+    measurement: Measurement
+    against_fp32: Comparison | None
+
+
+def run_bench(
+    path: Path, request: Request, *, samples: SampleSource | None = None, progress: Progress = SILENT
+) -> list[Benched]:
+    """Measure an artifact or ONNX file on the machine at hand and keep the results.
+
+    Args:
+        path: Artifact folder or ONNX file.
+        request: How.
+        samples: Inputs; None: noise, which is as fast as anything else on a dense network.
+        progress: Shows how far it is.
+
+    Raises:
+        DeviceAbsent: This machine is not the target.
+        DeviceMismatch: It is, in another state than the target names.
+        ProviderUnavailable: The provider would not run. Nothing is stored.
+        UsageError: The request does not fit the model.
+        NegativeAnswer: No rate holds the latency limit.
+    """
+    inputs = samples.description if samples else "random"
+    settings = [request.settings(scenario, inputs) for scenario in request.scenarios]
+    subject, spec = subject_of(path), resolve(request.target)
+    done = []
+    with device_in_hand(spec) as device, Store(request.store) as store, contextlib.ExitStack() as stack:
+        sessions = _sessions(subject.path, request, device, stack)
+        feeds = feeds_from(samples) if samples else random_feeds(sessions[0].inputs)
+        for one in settings:
+            used = sessions if one.scenario in (Scenario.OFFLINE, Scenario.SERVER) else sessions[:1]
+            made = measure(subject, used, feeds, one, device, runtime=request.runtime, now=_now, progress=progress)
+            store.append([made])
+            done.append(Benched(made, _against_fp32(made, store)))
+    return done
+
+
+def _sessions(path: Path, request: Request, device: DeviceInHand, stack: contextlib.ExitStack) -> list[Session]:
+    """The model opened once a stream, all closed when the stack is."""
+    chosen = runtime_of(request.runtime)
+    if (why := chosen.unavailable()) is not None:
+        raise UsageError(why)
+    provider = request.provider or (_GPU_PROVIDER if device.on_gpu and request.runtime == "onnxruntime" else None)
+    threads = request.threads or max(1, usable_cores() // request.streams)
+    opened = (chosen.open(path, provider=provider, threads=threads) for _ in range(request.streams))
+    return [stack.enter_context(session) for session in opened]
+
+
+def _against_fp32(made: Measurement, store: Store) -> Comparison | None:
+    alike = store.measurements(model=made.model, target=made.target, scenario=made.scenario.value, valid=True)
+    return against_fp32(made, alike)
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.timezone.utc)
