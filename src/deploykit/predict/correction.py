@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from deploykit.base.vocab import Scenario
 from deploykit.predict.kernels import Kind, ModelFeatures
 from deploykit.predict.machine import Floats, Machine
-from deploykit.predict.observe import MLPERF, OWN
+from deploykit.predict.observe import CAREFUL_TABLES, MLPERF, OWN
 from deploykit.predict.points import THROUGHPUT, Analytic, Point
 from deploykit.predict.roofline import Constants
 
@@ -30,22 +30,18 @@ TERMS: dict[str, tuple[str, ...]] = {
     "network": ("=network",),
     "family": ("=family",),
     "mix": ("~mix",),
-    "network×use": ("=network", "=use"),
     "varying network×use": ("=network", "=use", "*varying"),
     "network×precision": ("=network", "=precision"),
     "machine": ("~machine",),
     "bound": ("~bound",),
     "machine×bound": ("~machine", "~bound"),
     "mix×machine": ("~mix", "~machine"),
-    "network×machine": ("=network", "~machine"),
     "family×machine": ("=family", "~machine"),
-    "use×machine": ("=use", "~machine"),
     "capability": ("=capability",),
     "capability×precision": ("=capability", "=precision"),
     "capability×bound": ("=capability", "~bound"),
     "network×capability": ("=network", "=capability"),
     "target": ("=target",),
-    "target×use": ("=target", "=use"),
     "target×network": ("=target", "=network"),
     "year": ("~year",),
     "network×year": ("=network", "~year"),
@@ -59,11 +55,11 @@ TERMS: dict[str, tuple[str, ...]] = {
 """Term → its factors: `=x` 1 where x is the same, `~x` squared exponential in x, `*x` product of x."""
 
 DEFAULT_SPREAD: dict[str, float] = {
-    "constant": 0.1, "network": 0.2, "family": 0.1, "mix": 0.15, "network×use": 0.1, "varying network×use": 0.3,
+    "constant": 0.1, "network": 0.2, "family": 0.1, "mix": 0.15, "varying network×use": 0.3,
     "network×precision": 0.1, "machine": 0.08, "bound": 0.15, "machine×bound": 0.25, "mix×machine": 0.12,
-    "network×machine": 0.1, "family×machine": 0.08, "use×machine": 0.06, "capability": 0.05,
+    "family×machine": 0.08, "capability": 0.05,
     "capability×precision": 0.15, "capability×bound": 0.06, "network×capability": 0.06, "target": 0.05,
-    "target×use": 0.04, "target×network": 0.05, "year": 0.06, "network×year": 0.15, "fresh": 0.1,
+    "target×network": 0.05, "year": 0.06, "network×year": 0.15, "fresh": 0.1,
     "network×fresh": 0.15, "source": 0.1, "network×source": 0.06, "scenario": 0.05, "network×scenario": 0.08,
 }  # fmt: skip
 """Prior centre of each term's standard deviation, in log units: 0.1 is about 10 %."""
@@ -73,7 +69,6 @@ DEFAULT_NOISE: dict[str, float] = {
 }  # fmt: skip
 """Noise of one row: MLPerf by scenario, NVIDIA's own tables, other projects' tables, runs of ours."""
 
-_CAREFUL_TABLES = ("NVIDIA/TensorRT", "NVIDIA/DeepLearningExamples")
 _SHARED_NOISE = 0.35
 """Share of a row's noise variance that repeating it does not average out."""
 _HEAVY_TAIL = 4.0
@@ -252,7 +247,7 @@ def noise_class(point: Point) -> str:
         return str(point.scenario)
     if point.source == OWN:
         return "own"
-    return "table" if point.source.startswith(_CAREFUL_TABLES) else "zoo"
+    return "table" if point.source.startswith(CAREFUL_TABLES) else "zoo"
 
 
 def noise_scale(count: int) -> float:

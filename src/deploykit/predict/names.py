@@ -38,6 +38,7 @@ class Network:
 @dataclass(frozen=True)
 class _Row:
     network: str
+    features: str
     family: str
     precision: str
 
@@ -45,7 +46,7 @@ class _Row:
 @lru_cache(maxsize=1)
 def _table() -> dict[str, _Row]:
     with _NAMES.open(encoding="utf-8", newline="") as stream:
-        return {row["name"]: _Row(row["network"], row["family"], row["precision"]) for row in csv.DictReader(stream)}
+        return {row["name"]: _Row(row["network"], row["features"], row["family"], row["precision"]) for row in csv.DictReader(stream)}
 
 
 @lru_cache(maxsize=1)
@@ -59,8 +60,8 @@ def known_names() -> list[str]:
 
 
 @lru_cache(maxsize=512)
-def _features(network: str) -> ModelFeatures:
-    return replace(read_features(_files()[network]), model=network)
+def _features(name: str) -> ModelFeatures:
+    return replace(read_features(_files()[name]), model=name)
 
 
 @lru_cache(maxsize=512)
@@ -75,9 +76,9 @@ def network_named(name: str) -> Network:
         raise UnknownNameError(
             "model", name, known_names(), "an artifact folder or an .onnx file can be predicted without being listed"
         )
-    row = row or _Row(name, name, "")
+    row = row or _Row(name, name, name, "")
     precision = Precision(row.precision) if row.precision else None
-    return Network(name, row.network, row.family or row.network, precision, _features(row.network))
+    return Network(name, row.network, row.family or row.network, precision, _features(row.features))
 
 
 def network_of(features: ModelFeatures) -> Network:

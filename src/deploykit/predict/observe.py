@@ -11,16 +11,17 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from deploykit.base.errors import UnknownNameError
 from deploykit.base.vocab import Precision, Provenance, Scenario
 from deploykit.predict.machine import Machine
-from deploykit.predict.names import network_named
+from deploykit.predict.names import Network, network_named
 from deploykit.predict.points import Point, offline_batch
 from deploykit.results.measurement import Measurement
+from deploykit.results.published import server_bound_ms
 
 ROUND_YEAR = {
     "0.5": 2019.85, "0.7": 2020.8, "1.0": 2021.3, "1.1": 2021.7, "2.0": 2022.27, "2.1": 2022.7, "3.0": 2023.27,
@@ -34,8 +35,14 @@ FIRST_ROUND_YEAR = {
 }  # fmt: skip
 """Network → the round it came into the benchmark with."""
 UNDATED_YEAR = 2022.5
+ERAS = ((2022.9, 2021.6), (math.inf, 2024.4))
+"""Rounds up to v2.1 and from v3.0 on are pooled: (end, the year the pool is filed under)."""
+TABLE_BATCHES = frozenset({1, 4, 16, 64, 128})
+"""Batches that are kept of NVIDIA's tables of one model on one card, which list up to fourteen."""
 MLPERF = "mlperf"
 OWN = "own"
+CAREFUL_TABLES = ("NVIDIA/TensorRT", "NVIDIA/DeepLearningExamples")
+"""Sources whose tables come from fixed clocks and a thousand iterations or more."""
 _TENSORRT = frozenset({"tensorrt", "tensorrt-rtx"})
 _MLPERF_SOURCE = re.compile(r"^MLPerf Inference v([0-9.]+)$")
 _MLPERF_RUNTIMES = _TENSORRT | {None, ""}
@@ -78,6 +85,8 @@ def point_of(measurement: Measurement, machine: Machine) -> Point | str:
     batch = _batch(measurement, offline_batch(network.features))
     if batch is None:
         return "the batch is not stated"
+    if source.startswith(CAREFUL_TABLES) and batch not in TABLE_BATCHES:
+        return "a batch between two that are kept"
     year = round_year(measurement)
     return Point(
         network=network,
@@ -86,11 +95,11 @@ def point_of(measurement: Measurement, machine: Machine) -> Point | str:
         scenario=measurement.scenario,
         batch=batch,
         source=source,
-        year=year,
+        year=era(year),
         copies=source == MLPERF and "transfers" not in measurement.conditions,
         dla=measurement.conditions.get("engines") == "GPU and both DLAs",
         fresh=source == MLPERF and year < FIRST_ROUND_YEAR.get(network.network, 0.0) + 0.2,
-        limit_ms=measurement.latency_bound_ms,
+        limit_ms=_limit(measurement),
     )
 
 
@@ -115,6 +124,18 @@ def round_year(measurement: Measurement) -> float:
     if match and match[1] in ROUND_YEAR:
         return ROUND_YEAR[match[1]]
     return measurement.date.year + measurement.date.month / 12 if measurement.date else UNDATED_YEAR
+
+
+def era(year: float) -> float:
+    """The year a pool of rounds is filed under."""
+    return next(filed for end, filed in ERAS if year < end)
+
+
+def _limit(measurement: Measurement) -> float | None:
+    """The limit a Server rate was held to: where a round's table leaves it out, the benchmark's own."""
+    if measurement.scenario is not Scenario.SERVER:
+        return None
+    return measurement.latency_bound_ms or server_bound_ms(measurement.model)
 
 
 def _batch(measurement: Measurement, offline: int) -> int | None:
@@ -154,6 +175,7 @@ def observations(
         The observations, and reason → rows left out for it.
     """
     pools: dict[Point, list[tuple[float, str]]] = defaultdict(list)
+    same: dict[str, Network] = {}
     left_out: dict[str, int] = defaultdict(int)
     for measurement in measurements:
         machine = machine_of(measurement.target)
@@ -162,7 +184,8 @@ def observations(
         if isinstance(point, str) or value is None:
             left_out[point if isinstance(point, str) else "holds neither this scenario's latency nor a rate"] += 1
             continue
-        pools[point].append((value, measurement.id))
+        network = same.setdefault(point.network.network, point.network)
+        pools[replace(point, network=network)].append((value, measurement.id))
     return [_pooled(point, values) for point, values in pools.items()], dict(left_out)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from deploykit.base.errors import UsageError
 from deploykit.predict.machine import Machine, machine_of
 from deploykit.predict.observe import Observation, observations
+from deploykit.results.measurement import Measurement
 from deploykit.results.published import published_measurements
 from deploykit.targets.catalog import Catalog, load_catalog
 
@@ -42,6 +45,54 @@ def published_observations() -> tuple[list[Observation], dict[str, int]]:
         The observations, and reason → rows left out for it.
     """
     return observations(published_measurements(), partial(machine_named, load_catalog()))
+
+
+def reclocked_observations() -> list[Observation]:
+    """Jetson MaxQ submissions at the clocks that their files state: real power modes that no training row has.
+
+    Each becomes a point on the MAXN module with the stated GPU, memory and DLA clocks and all SMs on.
+    """
+    catalog = load_catalog()
+    found: list[Observation] = []
+    for measurement in published_measurements():
+        device, _, mode = measurement.target.partition("@")
+        if mode != "maxq" or "soc_gpu_freq" not in measurement.conditions:
+            continue
+        whole = machine_named(catalog, f"{device}@maxn")
+        if isinstance(whole, str):
+            continue
+        machine = _reclocked(whole, measurement)
+        usable = measurement.model_copy(update={"valid": True, "invalid_reasons": (), "target": machine.ref})
+        found += observations([usable], lambda _, machine=machine: machine)[0]  # type: ignore[misc]
+    return found
+
+
+def _reclocked(whole: Machine, measurement: Measurement) -> Machine:
+    """The module at a submission's clocks, given in Hz; a clock that is not stated stays."""
+
+    def hertz(name: str, otherwise: float) -> float:
+        return float(measurement.conditions.get(name, otherwise))
+
+    top = _TOP_CLOCKS[whole.ref.split("@")[0]]
+    gpu = hertz("soc_gpu_freq", whole.mhz * 1e6)
+    memory = hertz("soc_emc_freq", top.memory_hz) / top.memory_hz
+    dla = hertz("soc_dla_freq", top.dla_hz) / top.dla_hz
+    return replace(
+        whole,
+        ref=f"{whole.ref} at {gpu / 1e6:.0f} MHz",
+        mhz=gpu / 1e6,
+        bandwidth_gbs=whole.bandwidth_gbs * min(memory, 1.0),
+        dla_tops=whole.dla_tops * min(dla, 1.0),
+    )
+
+
+class _Top(NamedTuple):
+    memory_hz: float
+    dla_hz: float
+
+
+_TOP_CLOCKS = {"orin-agx-64gb": _Top(3199e6, 1600e6), "xavier-nx": _Top(1866e6, 1100.8e6)}
+"""Memory and DLA clocks of the mode that MaxQ is taken down from (NVIDIA's nvpmodel files)."""
 
 
 def machine_named(catalog: Catalog, slug: str) -> Machine | str:
