@@ -56,7 +56,7 @@ def _table(cards: list[ModelCard]) -> RenderableType:
 
     table = Table()
     table.add_column("model", no_wrap=True)
-    for heading in ("task", "input", "weights", "top-1", "description"):
+    for heading in ("task", "input", "parameters", "top-1", "description"):
         table.add_column(heading)
     for card in cards:
         table.add_row(
@@ -103,8 +103,8 @@ def _preprocessing(how: CardPreprocessing) -> str:
         f"squeezed to {height}x{width}" if how.resize is None else f"shorter side {how.resize}, crop {height}x{width}"
     )
     return (
-        f"{resize}, {how.interpolation}, pixels 0 to {how.scale_to:g}, mean {_numbers(how.mean)}, std {_numbers(how.std)} "
-        f"({how.source})"
+        f"{resize}, {how.interpolation}, pixels 0 to {how.scale_to:g}, mean {_numbers(how.mean)}, "
+        f"std {_numbers(how.std)} ({how.source})"
     )
 
 

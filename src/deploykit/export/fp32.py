@@ -185,7 +185,7 @@ def _from_torch(job: Job, folder: Path) -> Written:
 
 
 def _from_onnx(job: Job, folder: Path, source: Session) -> Written:
-    changes = onnx_graph.normalise(job.model.payload, job.model.inputs, job.opset, folder)
+    changes = onnx_graph.normalise(job.model.payload, job.model.inputs, job.opset, folder, job.model.info.source_dtype)
     graph = onnx_graph.read_without_weights(folder / MODEL_FILE)
     inputs = graph_inputs(graph.graph)
     half = job.model.info.source_dtype in ("float16", "bfloat16")

@@ -13,7 +13,7 @@ from deploykit.base.onnx_specs import graph_outputs
 from deploykit.base.protocols import Session
 from deploykit.base.tensors import TensorSpec
 from deploykit.export import parity
-from deploykit.export.float_types import half_to_float32
+from deploykit.export.float_types import ALL, HALF, to_float32
 from deploykit.export.write_onnx import SINGLE_FILE_BYTES, infer_and_check, opset_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ def batch_limits(inputs: Sequence[TensorSpec]) -> tuple[int, int | None]:
     return (lead, lead) if isinstance(lead, int) else (1, None)
 
 
-def normalise(path: Path, inputs: Sequence[TensorSpec], opset: int | None, folder: Path) -> tuple[str, ...]:
+def normalise(
+    path: Path, inputs: Sequence[TensorSpec], opset: int | None, folder: Path, source_dtype: str = "float32"
+) -> tuple[str, ...]:
     """Write a file's graph as `model.onnx` into an artifact's folder.
 
     Args:
@@ -48,6 +50,7 @@ def normalise(path: Path, inputs: Sequence[TensorSpec], opset: int | None, folde
         inputs: Its inputs, with the sizes that the user gave and the batch called `batch`.
         opset: Operator set to convert to; None leaves it, or raises it to `OLDEST_OPSET`.
         folder: Gets `model.onnx`, and `model.onnx.data` where the weights are too large for one file.
+        source_dtype: Floating type of most weights.
 
     Returns:
         What was changed, for the manifest.
@@ -65,8 +68,8 @@ def normalise(path: Path, inputs: Sequence[TensorSpec], opset: int | None, folde
     if wanted != opset_of(model):
         changes.append(f"operators converted from set {opset_of(model)} to {wanted}")
         model = _converted(model, wanted, path, large)
-    if not large and half_to_float32(model):
-        changes.append("half-precision tensors made float32")
+    if not large and to_float32(model, ALL if source_dtype == "float64" else HALF):
+        changes.append("tensors of other floating types made float32")
     _drop_initializer_inputs(model)
     _size_inputs(model.graph, inputs)
     _save(model, path, folder)
@@ -202,4 +205,4 @@ def _save(model: onnx.ModelProto, path: Path, folder: Path) -> None:
 
 
 def _as_float32(array: np.ndarray[Any, Any], dtype: str | None) -> np.ndarray[Any, Any]:
-    return array.astype("float32") if dtype in ("float16", "bfloat16") else array
+    return array.astype("float32") if dtype in ("float16", "bfloat16", "float64") else array

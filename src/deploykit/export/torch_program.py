@@ -67,6 +67,7 @@ def program_from_module(
         feeds = as_tensors(random_feeds(ordered, trace_batch(batch)))
         warnings = check_steady(module, feeds, lambda: _first_run(module, feeds, model), model)
         exported = _traced(module, feeds, ordered, batch, model)
+        warnings += _limits(exported, ordered)
     return Program(exported, module, lambda tensors: module(*tensors), ordered, tuple(warnings))
 
 
@@ -174,12 +175,24 @@ def _traced(
             raise explained(error, log, source_files(module), model) from error
 
 
+def _limits(exported: Any, inputs: tuple[TensorSpec, ...]) -> list[str]:
+    """What torch found out of open dimensions that end somewhere."""
+    values = [node.meta["val"] for node in exported.graph.nodes if node.op == "placeholder"][-len(inputs) :]
+    found: dict[str, str] = {}
+    for spec, value in zip(inputs, values, strict=True):
+        for axis, word in enumerate(spec.shape):
+            limits = exported.range_constraints.get(getattr(getattr(value.shape[axis], "node", None), "expr", None))
+            if isinstance(word, str) and word != BATCH and limits is not None and limits.upper.is_Integer:
+                found[word] = f"open dimension {word!r} ends at {int(limits.upper)}: the model takes no more"
+    return list(found.values())
+
+
 def _symbols(inputs: tuple[TensorSpec, ...], batch: BatchRange) -> dict[str, Any]:
     from torch.export import Dim
 
     # torch finds their ranges itself (a table of 512 positions ends a sequence at 512); the batch must be as asked.
-    words = {word: Dim.DYNAMIC for word in open_words(inputs)}
-    return {**words, BATCH: Dim(BATCH, min=batch.min, max=batch.max)}
+    words = dict.fromkeys(open_words(inputs), Dim.DYNAMIC)
+    return words if batch.fixed else {**words, BATCH: Dim(BATCH, min=batch.min, max=batch.max)}
 
 
 def _as_arguments(module: torch.nn.Module, axes: list[dict[int, Any]]) -> Any:

@@ -139,9 +139,8 @@ def read_card(path: Path) -> ModelCard:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"model card {path} is no YAML: {' '.join(str(error).split())}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the card"
-        raise UsageError(f"model card {path}: {where}: {first['msg']}") from error
+        wrong = (f"{'.'.join(map(str, found['loc'])) or 'the card'}: {found['msg']}" for found in error.errors())
+        raise UsageError(f"model card {path}: {'; '.join(wrong)}") from error
     if card.name != path.stem:
         raise UsageError(f"model card {path} is called {card.name!r} inside: name and file name must agree")
     return card

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     import torch
 
 
+OTHER_FLOATS = ("float16", "bfloat16", "float64")
+"""Floating types that a module is taken out of: fp32 is exported first, and other precisions are made from that."""
+
+
 @dataclass(frozen=True)
 class Origin:
     """What a source knows of the module it built.
@@ -129,11 +133,13 @@ def image_input(name: str, size: Sequence[int]) -> TensorSpec:
 
 
 def _inputs(request: Request, origin: Origin) -> tuple[TensorSpec, ...]:
-    if request.inputs:
-        return request.inputs
-    if request.card is not None:
-        return tuple(entry.spec() for entry in request.card.inputs)
-    return origin.inputs
+    inputs = request.inputs
+    if not inputs:
+        inputs = tuple(entry.spec() for entry in request.card.inputs) if request.card else origin.inputs
+    # They go through float32 with the module.
+    return tuple(
+        spec.model_copy(update={"dtype": "float32"}) if spec.dtype in OTHER_FLOATS else spec for spec in inputs
+    )
 
 
 def _feeds(preprocessing: Preprocessing, inputs: tuple[TensorSpec, ...]) -> bool:

@@ -139,8 +139,6 @@ def _spec(name: str, value: Any, batched: bool) -> TensorSpec:
     dtype = str(value.dtype).removeprefix("torch.")
     if dtype not in DTYPES:
         raise UsageError(f"{EXAMPLE_FUNCTION}() gives {name!r} as {dtype}; known are {', '.join(DTYPES)}")
-    # Half inputs go through float32 with the module.
-    dtype = "float32" if dtype in ("float16", "bfloat16", "float64") else dtype
     shape = tuple(int(size) for size in value.shape)
     return TensorSpec(name=name, dtype=dtype, shape=("batch", *shape[1:]) if batched else shape)
 

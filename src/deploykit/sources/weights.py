@@ -94,10 +94,15 @@ def unwrapped(state: Mapping[str, Any], wanted: set[str]) -> dict[str, Any]:
             state = state[wrapper]
             break
     tensors = {key: value for key, value in state.items() if hasattr(value, "shape")}
-    for prefix in _PREFIXES:
-        if tensors and not wanted & set(tensors) and all(key.startswith(prefix) for key in tensors):
-            tensors = {key[len(prefix) :]: value for key, value in tensors.items()}
+    while not wanted & set(tensors) and (prefix := _shared_prefix(tensors)):
+        tensors = {key[len(prefix) :]: value for key, value in tensors.items()}
     return tensors
+
+
+def _shared_prefix(tensors: Mapping[str, Any]) -> str:
+    """A prefix that training wrappers add, where every key has it."""
+    found = (prefix for prefix in _PREFIXES if tensors and all(key.startswith(prefix) for key in tensors))
+    return next(found, "")
 
 
 def digest_of_state(module: torch.nn.Module) -> str:
