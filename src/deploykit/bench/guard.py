@@ -62,7 +62,7 @@ def remarks_on_run(scenario: Scenario, result: LoadResult) -> tuple[str, ...]:
 
 
 def _too_little(result: LoadResult) -> list[str]:
-    found, count, wall_s = [], len(result.queries.latency_ms), result.queries.wall_s
+    found, count, wall_s = [], len(result.queries.latency_ms), result.wall_s
     if wall_s < SHORT_S:
         found.append(f"the run took {wall_s:.2f} s: too short to trust")
     needed = needed_samples(99.0)

@@ -78,13 +78,15 @@ class LoadResult:
     """What a run gave.
 
     Attributes:
-        queries: What was timed: LoadGen's queries, in Offline our batches.
+        queries: What was timed: LoadGen's queries, in Offline our full batches.
         samples: Samples done.
+        wall_s: From the start of the first to the end of the last.
         verdict: LoadGen's own verdict and percentiles, as its log has them.
     """
 
     queries: Queries
     samples: int
+    wall_s: float
     verdict: dict[str, Any]
 
 
@@ -125,7 +127,7 @@ def _drive(load: Load, infer: Sequence[Infer], folder: Path) -> LoadResult:
     queries = system.queries(folder / "mlperf_log_trace.json")
     if not len(queries.latency_ms):
         raise DeploykitError(f"LoadGen ran no query: {verdict.get('errors') or 'it gave no reason'}")
-    return LoadResult(queries, system.samples, verdict)
+    return LoadResult(system.kept(queries), system.samples, queries.wall_s, verdict)
 
 
 @contextmanager
@@ -162,6 +164,10 @@ class _System:
         """What was timed."""
         with trace.open("rb") as lines:
             return queries_from_trace(lines)
+
+    def kept(self, queries: Queries) -> Queries:
+        """Those that are alike."""
+        return queries
 
     def issue(self, queries: Sequence[Any]) -> None:
         """LoadGen's call: one query of one or more samples."""
@@ -251,15 +257,21 @@ class _Offline(_Queued):
     def __init__(self, lg: Any, load: Load, infer: Sequence[Infer]) -> None:
         super().__init__(lg, load, infer)
         self._times_ns: list[tuple[int, int]] = []
+        self._sizes: list[int] = []
 
     def issue(self, queries: Sequence[Any]) -> None:
         for start in range(0, len(queries), self._load.batch_size):
             self._waiting.put(queries[start : start + self._load.batch_size])
 
     def queries(self, trace: Path) -> Queries:
-        """The full batches: the last one may be smaller, and is not like the others."""
-        times = np.array(self._times_ns, dtype=np.float64) / 1e6
+        """Our batches."""
+        times = np.array(self._times_ns, dtype=np.float64).reshape(-1, 2) / 1e6
         return Queries(times[:, 0], times[:, 1] - times[:, 0])
+
+    def kept(self, queries: Queries) -> Queries:
+        """The last batch holds what is left, and is as fast as it is small."""
+        full = np.array(self._sizes) == self._load.batch_size
+        return Queries(queries.start_ms[full], queries.latency_ms[full]) if full.any() else queries
 
     def _take(self) -> Sequence[Any] | None:
         batch: Sequence[Any] | None = self._waiting.get()
@@ -268,7 +280,10 @@ class _Offline(_Queued):
     def _run(self, infer: Infer, queries: Sequence[Any]) -> None:
         start = time.perf_counter_ns()
         super()._run(infer, queries)
-        self._times_ns.append((start, time.perf_counter_ns()))
+        end = time.perf_counter_ns()
+        with self._counting:
+            self._times_ns.append((start, end))
+            self._sizes.append(len(queries))
 
 
 _SYSTEMS: dict[Scenario, type[_System]] = {

@@ -133,6 +133,7 @@ def histogram_bars(quantiles_ms: Sequence[float], width: int = 40) -> str:
         return "█"
     edges = np.linspace(low, top, width + 1)
     cumulative = np.interp(edges, quantiles_ms, np.linspace(0.0, 1.0, len(quantiles_ms)))
+    cumulative[0] = 0.0  # where many samples are the smallest one, interpolation would leave them out
     shares = np.diff(cumulative)
     blocks = " ▁▂▃▄▅▆▇█"
     return "".join(blocks[math.ceil(share / shares.max() * (len(blocks) - 1))] for share in shares)

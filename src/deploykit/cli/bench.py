@@ -96,9 +96,10 @@ def bench(
     with progress_bars() as progress:
         path = _file_of(model, precision, weights, target, progress)
         done = run_bench(path, request, progress=progress)
-    for text in dict.fromkeys(remark for one in done for remark in one.measurement.remarks):
-        warn(text)
     measured = [one.measurement for one in done]
+    for measurement in measured:
+        for text in measurement.remarks:
+            warn(text if len(measured) == 1 else f"{measurement.scenario}: {text}")
     document = measured[0] if scenario is not ScenarioOption.ALL else as_document(measured)
     emit(document, lambda: _tables(measured, [one.against_fp32 for one in done]), as_json=as_json)
 
@@ -199,8 +200,9 @@ def _latencies(m: Measurement) -> str:
     parts = [f"{_spelled(name)} {format_ms(value)}" for name, value in known.items() if value is not None]
     if m.latency_ms.p99_upper is not None:
         parts.append(f"p99 at most {format_ms(m.latency_ms.p99_upper)} (99 % sure)")
-    needed = m.conditions["needed_queries"]
-    parts += [f"{_spelled(name)} needs {count:,} queries" for name, count in needed.items() if known.get(name) is None]
+    needed = {_spelled(name): count for name, count in m.conditions["needed_queries"].items()}
+    if needed:
+        parts.append(f"{', '.join(needed)} take {', '.join(f'{count:,}' for count in needed.values())} queries")
     return ", ".join(parts)
 
 
