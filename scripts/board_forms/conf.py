@@ -54,7 +54,8 @@ def settings_of(row: Row, layout: Layout, cpus: int) -> list[tuple[str, str, str
         settings.append(("FBP_POWER_GATING", "FBP_PG_MASK", "2"))
     if layout.tpc_mask and row["tpc_pg_mask"]:
         settings.append(("TPC_POWER_GATING", "TPC_PG_MASK", row["tpc_pg_mask"]))
-    settings.append(("GPU_POWER_CONTROL_ENABLE", "GPU_PWR_CNTL_EN", "on"))
+    if layout.tpc_mask:
+        settings.append(("GPU_POWER_CONTROL_ENABLE", "GPU_PWR_CNTL_EN", "on"))
     for name, (first, _) in layout.cpu.items():
         # Clusters that a mode switches off are not set in it.
         if first < on:

@@ -52,6 +52,7 @@ def _xavier(clusters: int) -> Layout:
 _NANO = Layout(
     cpu={"CPU_A57": (0, 4)},
     gpu=("/sys/devices/57000000.gpu/devfreq/57000000.gpu", ""),
+    emc=("/sys/kernel/nvpmodel_emc_cap/emc_iso_cap",),
 )
 _THOR = Layout(cpu={"CPU_0": (0, 14)}, gpu=("", "/sys/class/devfreq/gpu-gpc-0"))
 
@@ -304,14 +305,24 @@ def _identity(board: Board) -> dict[str, str]:
 
 def _clocks(board: Board, mode: Row, locked: bool) -> dict[str, str]:
     """What the kernel holds once nvpmodel has set the mode."""
-    texts = _frequency_files(board, int(mode["online_cpus"] or board.cpus), locked)
+    online = int(mode["online_cpus"] or board.cpus)
+    texts = _frequency_files(board, online, locked)
     for param, argument, value in settings_of(mode, board.layout, board.cpus):
         held = _held(board, param, argument, value)
-        for path in paths_of(param, argument, board.layout):
+        for path in _everywhere(board, param, paths_of(param, argument, board.layout), online):
             texts[path] = f"{held}\n"
     for path in [p for p in texts if locked and p.endswith(("min_freq", "cur_freq"))]:
         texts[path] = texts[path.replace("min_freq", "max_freq").replace("cur_freq", "max_freq")]
     return texts
+
+
+def _everywhere(board: Board, param: str, paths: list[str], online: int) -> list[str]:
+    """The CPUs of a cluster that are on show one policy under each of their numbers."""
+    if param not in board.layout.cpu:
+        return paths
+    first, count = board.layout.cpu[param]
+    cpus = range(first, min(first + count, online))
+    return [path.replace(f"/cpu{first}/", f"/cpu{cpu}/") for path in paths for cpu in cpus]
 
 
 def _frequency_files(board: Board, online: int, locked: bool) -> dict[str, str]:

@@ -43,13 +43,16 @@ def plan_table(checked: Check, plan: Plan) -> Group:
     """The commands there and back."""
     if not plan.commands and not plan.notes:
         return Group(Text(f"this machine is {checked.spec.ref} already: nothing to run"))
+    notes = [Text(note) for note in plan.notes]
+    if not plan.commands:
+        return Group(*notes)
     table = Table(title=f"to make this machine {checked.spec.ref}")
     for column in ("", "command", "what it does"):
         table.add_column(column, overflow="fold")
     for label, commands in (("run", plan.commands), ("put back", plan.restore)):
         for command in commands:
             table.add_row(label, f"sudo {command}", command.why)
-    return Group(table, *(Text(note) for note in plan.notes))
+    return Group(table, *notes)
 
 
 def doctor_table(report: Report) -> Group:

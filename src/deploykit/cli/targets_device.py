@@ -159,9 +159,11 @@ def _checked(target: str, root: Path) -> tuple[Check, DeviceState, str | None]:
 
 def _hold(target: str, made: Plan, command: list[str], keep: bool) -> int:
     """Bring the machine into the state, see that it is, and stay there while the command runs."""
+    from deploykit.base.home import home
     from deploykit.cli.output import stderr_console
     from deploykit.probe.apply import applied, run_user_command, wait_for_interrupt
 
+    home().mkdir(parents=True, exist_ok=True)
     tell = stderr_console().print
     with applied(made, tell, keep=keep):
         if made.notes:
@@ -180,7 +182,6 @@ def _new_file(folder: Path) -> Path:
     """A name that does not exist: jetson_clocks asks before it overwrites, and nobody is there to answer."""
     import time
 
-    folder.mkdir(parents=True, exist_ok=True)
     return folder / f"jetson-clocks-{time.time_ns()}.conf"
 
 

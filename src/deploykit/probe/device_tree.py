@@ -36,7 +36,8 @@ _SPEC = re.compile(r"^\s*(?:TNSPEC|COMPATIBLE_SPEC)\s+(?P<spec>\S+)", re.MULTILI
 
 def strings(data: bytes) -> tuple[str, ...]:
     """The strings of a device tree property, which end in NULs."""
-    return tuple(part.decode("utf-8", errors="replace").strip() for part in data.split(b"\0") if part.strip())
+    parts = (part.decode("utf-8", errors="replace").strip() for part in data.split(b"\0"))
+    return tuple(part for part in parts if part)
 
 
 def chip_of(compatible: Iterable[str]) -> str | None:
