@@ -95,6 +95,7 @@ def calibrate(
         asked=samples,
         samples=seen.samples,
         tensors=ranges,
+        channel_means=channel_means(seen),
         input_sqnr_db=layer_fitness(seen, ranges),
     )
 
@@ -200,6 +201,15 @@ def _kind(histogram: Histogram) -> Kind:
     if histogram.low == histogram.high:
         return "dead" if histogram.high == 0 else "constant"
     return "signed" if histogram.low < 0 else "never-negative"
+
+
+def channel_means(seen: Observations) -> dict[str, tuple[float, ...]]:
+    """Mean of each channel of the activations that layers read, to six digits."""
+    return {
+        name: tuple(float(f"{mean:.6g}") for mean in histogram.sums * histogram.sums.size / histogram.values)
+        for name, histogram in seen.histograms.items()
+        if histogram.sums is not None
+    }
 
 
 def layer_fitness(seen: Observations, ranges: Mapping[str, TensorRange]) -> dict[str, float]:

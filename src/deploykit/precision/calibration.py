@@ -64,6 +64,7 @@ class Calibration(_Strict):
         asked: Samples asked for.
         samples: Samples used.
         tensors: Range of each activation; without those that held no value in any sample.
+        channel_means: Activation that a layer reads → mean of each of its channels.
         input_sqnr_db: Layer → signal to rounding noise of its input as its weights see it (`fitness.input_sqnr_db`).
     """
 
@@ -77,6 +78,7 @@ class Calibration(_Strict):
     asked: int
     samples: int
     tensors: dict[str, TensorRange]
+    channel_means: dict[str, tuple[float, ...]]
     input_sqnr_db: dict[str, float]
 
 

@@ -22,8 +22,9 @@ PERCENTILE = 99.95
 """Default of the percentile method: up to half a thousandth of the values may be outliers without setting the range."""
 
 _CANDIDATES_AN_OCTAVE = 32
-_SEARCH_OCTAVES = 12
-"""Thresholds below max · 2^-12 are not looked at: a tensor that needs one has no use for INT8."""
+_MOST_CLIPPED = 0.001
+"""Thresholds that clip more than this share of all values are not looked at. Outliers are rare. Where a tail is not, as
+after Relu6 whose values pile up at 6, divergence alone clips it for the sake of many small values that matter less."""
 
 _CELLS = 128
 _CELL_BINS = 8
@@ -64,10 +65,11 @@ def percentile_threshold(histogram: AbsHistogram, percentile: float) -> float:
 
 
 def _candidates(histogram: AbsHistogram, largest: float) -> Array:
-    """Thresholds to try: the largest value, then bin edges, evenly spread on a logarithmic scale."""
+    """Thresholds to try: the largest value, then every few bin edges down to where too much would be clipped."""
     stride = OCTAVE_BINS // _CANDIDATES_AN_OCTAVE
-    edges = histogram.edges[::stride]
-    inside = edges[(edges < largest) & (edges > largest * 2.0**-_SEARCH_OCTAVES)]
+    above = histogram.counts.sum() - np.concatenate([[0.0], np.cumsum(histogram.counts)])
+    edges, clipped = histogram.edges[::stride], above[::stride]
+    inside = edges[(edges < largest) & (clipped <= _MOST_CLIPPED * histogram.total)]
     # Largest first: of equally good thresholds argmin takes the one that clips least.
     return np.concatenate([[largest], inside[::-1]])
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from deploykit.precision.bias_correction import corrected_bias, find_bias
 from deploykit.precision.fp16_graph import captured
 from deploykit.precision.graph import Graph
 from deploykit.precision.int8_weights import QuantizedWeight, quantize_weights
@@ -15,20 +17,22 @@ if TYPE_CHECKING:
     import onnx
 
 
-def write_plan(graph: Graph, plan: Plan) -> None:
+def write_plan(graph: Graph, plan: Plan, channel_means: Mapping[str, Sequence[float]]) -> None:
     """Rewrite the graph's model in place. The look-up tables of `graph` are stale afterwards.
 
     Args:
         graph: The float graph.
         plan: Where pairs go, and how weights are written.
+        channel_means: Of each activation that a layer reads, as far as they are known.
     """
-    _Writer(graph, plan).write()
+    _Writer(graph, plan, channel_means).write()
 
 
 class _Writer:
-    def __init__(self, graph: Graph, plan: Plan) -> None:
+    def __init__(self, graph: Graph, plan: Plan, channel_means: Mapping[str, Sequence[float]]) -> None:
         self._graph = graph
         self._plan = plan
+        self._channel_means = channel_means
         self._taken = {*graph.producer, *graph.initializers, *graph.inputs, *graph.nodes}
         self._constants: list[onnx.TensorProto] = []
         # The graph returns a dequantized output under the output's own name; what its writer computes is renamed.
@@ -94,6 +98,7 @@ class _Writer:
         forms = dict.fromkeys(
             (layer.weight, layer.axis, name in plan.unsigned_weights) for name, layer in plan.layers.items()
         )
+        self._correct_biases(quantized)
         self._weight_names: dict[tuple[str, int | None, bool], str] = {}
         nodes = []
         for name, axis, unsigned in forms:
@@ -115,6 +120,17 @@ class _Writer:
         given = {} if weight.axis is None else {"axis": weight.axis}
         return helper.make_node("DequantizeLinear", inputs, [target], f"{target}_DequantizeLinear", **given)
 
+    def _correct_biases(self, quantized: Mapping[tuple[str, int | None], QuantizedWeight]) -> None:
+        for layer in self._plan.layers.values():
+            means, site = self._channel_means.get(layer.data), find_bias(self._graph, layer)
+            if means is None or site is None:
+                continue
+            weight = quantized[layer.weight, layer.axis]
+            bias = corrected_bias(self._graph, layer, site, weight, np.asarray(means))
+            if bias is not None:
+                name = self._constant(f"{layer.node}_corrected_bias", bias)
+                _set_input(site.node, site.position, name)
+
     def _constant(self, wish: str, value: np.ndarray[Any, Any]) -> str:
         from onnx import numpy_helper
 
@@ -129,6 +145,12 @@ class _Writer:
             name += "_"
         self._taken.add(name)
         return name
+
+
+def _set_input(node: onnx.NodeProto, position: int, name: str) -> None:
+    while len(node.input) <= position:
+        node.input.append("")
+    node.input[position] = name
 
 
 def _drop_unread(model: onnx.ModelProto) -> None:

@@ -65,12 +65,14 @@ class Histogram:
         low: Lowest value; Inf before the first.
         high: Highest value; -Inf before the first.
         values: How many were added.
-        energy: Sum of squares of each channel, float64 [C]; None where no layer needs it.
+        sums: Sum of each channel, float64 [C]; None where no layer needs it.
+        energy: Sum of squares of each channel, likewise.
     """
 
     low: float = float("inf")
     high: float = float("-inf")
     values: int = 0
+    sums: Array | None = None
     energy: Array | None = None
     _top: int = 0
     _positive: Array = field(default_factory=lambda: np.zeros(BINS + 1, np.int64))
@@ -81,7 +83,7 @@ class Histogram:
 
         Args:
             values: Of any shape, also none at all; taken as float32.
-            channel_axis: Axis whose `energy` is wanted.
+            channel_axis: Axis whose `sums` and `energy` are wanted.
 
         Raises:
             NotFinite: There is NaN or Inf among them; nothing was added.
@@ -89,13 +91,13 @@ class Histogram:
         if values.size == 0:
             return
         blocks = _blocks(np.ascontiguousarray(values, np.float32), channel_axis)
-        low, high, energy = compiled().survey(blocks)
+        low, high, sums, energy = compiled().survey(blocks)
         if not (np.isfinite(low) and np.isfinite(high)):
             raise NotFinite(_what_is_not_finite(blocks))
         self.low, self.high = min(self.low, low), max(self.high, high)
         self.values += values.size
         if channel_axis is not None:
-            self.energy = energy if self.energy is None else self.energy + energy
+            self.sums, self.energy = _total(self.sums, sums), _total(self.energy, energy)
         self._move_up_to(max(abs(low), abs(high)))
         compiled().fill(blocks.reshape(-1).view(np.int32), self._base(), self._positive, self._negative)
 
@@ -105,8 +107,7 @@ class Histogram:
             return
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.values += other.values
-        if other.energy is not None:
-            self.energy = other.energy if self.energy is None else self.energy + other.energy
+        self.sums, self.energy = _total(self.sums, other.sums), _total(self.energy, other.energy)
         top = max(self._top, other._top)
         self._positive = _moved(self._positive, top - self._top) + _moved(other._positive, top - other._top)
         self._negative = _moved(self._negative, top - self._top) + _moved(other._negative, top - other._top)
@@ -136,6 +137,12 @@ class Histogram:
             self._top = top
 
 
+def _total(one: Array | None, other: Array | None) -> Array | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return one + other
+
+
 def _moved(counts: Array, octaves: int) -> Array:
     """Counts whose window has moved up by whole octaves."""
     if octaves == 0:
@@ -163,7 +170,7 @@ def _what_is_not_finite(values: Array) -> str:
 class Compiled(NamedTuple):
     """The loops, as machine code."""
 
-    survey: Callable[[Array], tuple[float, float, Array]]
+    survey: Callable[[Array], tuple[float, float, Array, Array]]
     fill: Callable[[Array, int, Array, Array], None]
 
 
@@ -178,36 +185,40 @@ def compiled() -> Compiled:
         import numba
     except ImportError as error:
         raise MissingExtraError("numba", "quantize", "INT8 calibration") from error
-    # `fastmath` lets the sum of squares be vectorised; the bits of the values are compared as integers and stay exact.
-    survey = numba.njit("Tuple((f4, f4, f8[::1]))(f4[:,:,::1])", nogil=True, cache=True, fastmath=True)(_survey)
+    # `fastmath` lets the sums be vectorised; the bits of the values are compared as integers and stay exact.
+    survey = numba.njit("Tuple((f4, f4, f8[::1], f8[::1]))(f4[:,:,::1])", nogil=True, cache=True, fastmath=True)(
+        _survey
+    )
     fill = numba.njit("void(i4[::1], i8, i8[::1], i8[::1])", nogil=True, cache=True)(_fill)
     return Compiled(survey, fill)
 
 
-def _survey(blocks: Array) -> tuple[float, float, Array]:
-    """Lowest and highest value, and the sum of squares of each channel, in one sweep.
+def _survey(blocks: Array) -> tuple[float, float, Array, Array]:
+    """Lowest and highest value, and the sum and the sum of squares of each channel, in one sweep.
 
     Floats are compared as integers: with the lower bits of negative numbers turned over, their bit patterns are in
     the order of their values (IEEE 754-2019, 5.10). Comparing integers is vectorised, minding NaN is not.
     """
     outer, channels, inner = blocks.shape
     bits = blocks.view(np.int32)
-    energy = np.zeros(channels, np.float64)
+    sums, energy = np.zeros(channels, np.float64), np.zeros(channels, np.float64)
     low, high = np.int32(0x7FFFFFFF), np.int32(-0x80000000)
     for i in range(outer):
         for j in range(channels):
-            total = np.float32(0)
+            total, squares = np.float32(0), np.float32(0)
             for k in range(inner):
                 pattern = bits[i, j, k]
                 key = pattern ^ ((pattern >> np.int32(31)) & np.int32(0x7FFFFFFF))
                 low, high = min(low, key), max(high, key)
-                total += blocks[i, j, k] * blocks[i, j, k]
-            energy[j] += total
+                total += blocks[i, j, k]
+                squares += blocks[i, j, k] * blocks[i, j, k]
+            sums[j] += total
+            energy[j] += squares
     ends = np.array([low, high], np.int32)
     for n in range(2):
         ends[n] ^= (ends[n] >> np.int32(31)) & np.int32(0x7FFFFFFF)
     values = ends.view(np.float32)
-    return values[0], values[1], energy
+    return values[0], values[1], sums, energy
 
 
 def _fill(bits: Array, base: int, positive: Array, negative: Array) -> None:

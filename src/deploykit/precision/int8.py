@@ -58,7 +58,7 @@ def quantize_model(source: Path, target: Path, calibration: Calibration, recipe:
     choice = choose(graph, calibration, recipe.dialect, excluded)
     plan = place(graph, calibration, choice, recipe.dialect, recipe.isa)
     quantized = {name: operators[name] for name in (*plan.layers, *plan.others)}
-    write_plan(graph, plan)
+    write_plan(graph, plan, calibration.channel_means)
     onnx_files.save(graph.model, target)
     # Some files that run have always broken a rule of ONNX; quantizing must not break another.
     if (fault := onnx_files.fault(target)) is not None and onnx_files.fault(source) is None:

@@ -35,6 +35,15 @@ class QuantizedWeight:
     scales: Array
     axis: int | None
 
+    def dequantized(self) -> Array:
+        """The weights that the integers stand for, float64."""
+        return np.asarray(self.values * along(self.scales.astype(np.float64), self.axis, self.values.ndim))
+
+
+def along(scales: Array, axis: int | None, dimensions: int) -> Array:
+    """Scales shaped to multiply a tensor: `[C]` → `[1, C, 1, 1]` for axis 1 of 4."""
+    return scales if axis is None else scales.reshape([-1 if i == axis else 1 for i in range(dimensions)])
+
 
 def quantize_weights(
     graph: Graph, layers: Mapping[str, Layer], input_scales: Mapping[str, float]
@@ -70,8 +79,7 @@ def quantize_weight(weight: Array, axis: int | None, floor: Array) -> QuantizedW
     # A channel of zeros is exact at any step; with the widest one its bias fits INT32 as well as any other.
     scales = np.where(largest > 0, largest, largest.max()) / STEPS
     scales = np.maximum(np.maximum(scales, floor), _SMALLEST_SCALE).astype(np.float32)
-    steps = scales if axis is None else scales.reshape([-1 if i == axis else 1 for i in range(weight.ndim)])
-    values = np.clip(np.rint(weight / steps), -STEPS, STEPS).astype(np.int8)
+    values = np.clip(np.rint(weight / along(scales, axis, weight.ndim)), -STEPS, STEPS).astype(np.int8)
     return QuantizedWeight(values, scales, axis)
 
 
