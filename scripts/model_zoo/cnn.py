@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 import torchvision
-from model_zoo import yolo
 from torch import Tensor, nn
 
 from deploykit.predict.kernels import KernelGroup, Kind, ModelFeatures
+from model_zoo import yolo
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,15 @@ class Entry:
 def finished(features: ModelFeatures, entry: Entry) -> ModelFeatures:
     """Windows of a sample become rows of the same kernels: weights are read once for all of them."""
     n = entry.times
-    groups = tuple(
-        replace(g, m=g.m * n, inputs=g.inputs * n, outputs=g.outputs * n) for g in features.groups
-    )
+    groups = tuple(replace(g, m=g.m * n, inputs=g.inputs * n, outputs=g.outputs * n) for g in features.groups)
     if entry.scores:
         groups += (KernelGroup(Kind.SELECT, inputs=entry.scores, outputs=1000, ops="NMS"),)
     return replace(
-        features, groups=groups, input_elements=features.input_elements * n, input_bytes=entry.input_bytes, dynamic=n > 1
+        features,
+        groups=groups,
+        input_elements=features.input_elements * n,
+        input_bytes=entry.input_bytes,
+        dynamic=n > 1,
     )
 
 
@@ -59,7 +61,9 @@ class Stack(nn.Module):
         return self.heads(self.body(x))
 
 
-def conv_bn(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1, act: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+def conv_bn(
+    inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1, act: type[nn.Module] = nn.ReLU
+) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False), nn.BatchNorm2d(outputs), act()
     )
@@ -84,10 +88,12 @@ class Multibox(nn.Module):
 
     def __init__(self, channels: list[int], anchors: list[int], classes: int, size: int, strides: list[int]) -> None:
         super().__init__()
+
         def heads(width: int) -> nn.ModuleList:
             return nn.ModuleList(
                 nn.Conv2d(c, a * width, size, s, size // 2) for c, a, s in zip(channels, anchors, strides, strict=True)
             )
+
         self.boxes, self.scores = heads(4), heads(classes)
         self.classes = classes
 
@@ -116,8 +122,10 @@ class Pyramid(nn.Module):
 def ssd_mobilenet() -> nn.Module:
     layers = mobilenet_v1_layers()
     extras = [
-        nn.Sequential(conv_bn(1024, 256, 1), conv_bn(256, 512, 3, 2)), nn.Sequential(conv_bn(512, 128, 1), conv_bn(128, 256, 3, 2)),
-        nn.Sequential(conv_bn(256, 128, 1), conv_bn(128, 256, 3, 2)), nn.Sequential(conv_bn(256, 64, 1), conv_bn(64, 128, 3, 2)),
+        nn.Sequential(conv_bn(1024, 256, 1), conv_bn(256, 512, 3, 2)),
+        nn.Sequential(conv_bn(512, 128, 1), conv_bn(128, 256, 3, 2)),
+        nn.Sequential(conv_bn(256, 128, 1), conv_bn(128, 256, 3, 2)),
+        nn.Sequential(conv_bn(256, 64, 1), conv_bn(64, 128, 3, 2)),
     ]  # fmt: skip
     blocks = [nn.Sequential(*layers[:23]), nn.Sequential(*layers[23:]), *extras]
     heads = Multibox([512, 1024, 512, 256, 256, 128], [3, 6, 6, 6, 6, 6], 91, 1, [1] * 6)
@@ -131,9 +139,22 @@ def ssd_resnet34() -> nn.Module:
         if block.downsample is not None:
             block.downsample[0].stride = (1, 1)
     stem = nn.Sequential(base.conv1, base.bn1, base.relu, base.maxpool, base.layer1, base.layer2, base.layer3)
+
     def extra(inputs: int, middle: int, outputs: int, stride: int) -> nn.Module:
-        return nn.Sequential(nn.Conv2d(inputs, middle, 1), nn.ReLU(), nn.Conv2d(middle, outputs, 3, stride, 1 if stride == 2 else 0), nn.ReLU())
-    extras = [extra(256, 256, 512, 2), extra(512, 256, 512, 2), extra(512, 128, 256, 2), extra(256, 128, 256, 2), extra(256, 128, 256, 1)]
+        return nn.Sequential(
+            nn.Conv2d(inputs, middle, 1),
+            nn.ReLU(),
+            nn.Conv2d(middle, outputs, 3, stride, 1 if stride == 2 else 0),
+            nn.ReLU(),
+        )
+
+    extras = [
+        extra(256, 256, 512, 2),
+        extra(512, 256, 512, 2),
+        extra(512, 128, 256, 2),
+        extra(256, 128, 256, 2),
+        extra(256, 128, 256, 1),
+    ]
     heads = Multibox([256, 512, 512, 256, 256, 256], [4, 6, 6, 6, 4, 4], 81, 3, [3, 3, 2, 2, 2, 2])
     return Stack(Pyramid([stem, *extras], list(range(6))), heads)
 
@@ -164,12 +185,17 @@ class UNet3d(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, widths: list[int], slope: float) -> None:
         super().__init__()
+
         def double(a: int, b: int, stride: int) -> nn.Sequential:
             layers: list[nn.Module] = []
             for i, o, s in ((a, b, stride), (b, b, 1)):
                 layers += [nn.Conv3d(i, o, 3, s, 1, bias=False), nn.InstanceNorm3d(o, affine=True), nn.LeakyReLU(slope)]
             return nn.Sequential(*layers)
-        self.down = nn.ModuleList(double(a, b, 1 if i == 0 else 2) for i, (a, b) in enumerate(zip([inputs, *widths[:-1]], widths, strict=True)))
+
+        self.down = nn.ModuleList(
+            double(a, b, 1 if i == 0 else 2)
+            for i, (a, b) in enumerate(zip([inputs, *widths[:-1]], widths, strict=True))
+        )
         pairs = list(zip(widths[:0:-1], widths[-2::-1], strict=True))
         self.up = nn.ModuleList(nn.ConvTranspose3d(a, b, 2, 2) for a, b in pairs)
         self.merge = nn.ModuleList(double(2 * b, b, 1) for _, b in pairs)
@@ -218,33 +244,106 @@ def unet_medical() -> nn.Module:
     return UNetMedical()
 
 
-_TORCHVISION = (
-    "resnet18 resnet34 resnet50 resnet101 resnet152 resnext50_32x4d wide_resnet50_2 vgg11 vgg13 vgg16 vgg19 vgg11_bn vgg13_bn vgg16_bn "
-    "vgg19_bn densenet121 densenet161 densenet169 densenet201 squeezenet1_0 squeezenet1_1 alexnet mobilenet_v2 mobilenet_v3_small "
-    "mobilenet_v3_large efficientnet_b0 efficientnet_v2_s efficientnet_v2_m vit_b_16 vit_l_16 regnet_y_400mf regnet_y_800mf convnext_tiny "
-    "swin_t shufflenet_v2_x1_0 mnasnet1_0 googlenet inception_v3"
-).split()
+_TORCHVISION = [
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "resnext50_32x4d",
+    "wide_resnet50_2",
+    "vgg11",
+    "vgg13",
+    "vgg16",
+    "vgg19",
+    "vgg11_bn",
+    "vgg13_bn",
+    "vgg16_bn",
+    "vgg19_bn",
+    "densenet121",
+    "densenet161",
+    "densenet169",
+    "densenet201",
+    "squeezenet1_0",
+    "squeezenet1_1",
+    "alexnet",
+    "mobilenet_v2",
+    "mobilenet_v3_small",
+    "mobilenet_v3_large",
+    "efficientnet_b0",
+    "efficientnet_v2_s",
+    "efficientnet_v2_m",
+    "vit_b_16",
+    "vit_l_16",
+    "regnet_y_400mf",
+    "regnet_y_800mf",
+    "convnext_tiny",
+    "swin_t",
+    "shufflenet_v2_x1_0",
+    "mnasnet1_0",
+    "googlenet",
+    "inception_v3",
+]
 _SIZES = {"efficientnet_v2_s": 384, "efficientnet_v2_m": 480, "inception_v3": 299}
-_SEGMENTERS = "deeplabv3_resnet50 fcn_resnet50 lraspp_mobilenet_v3_large".split()
+_SEGMENTERS = ["deeplabv3_resnet50", "fcn_resnet50", "lraspp_mobilenet_v3_large"]
 
 
 def entries() -> dict[str, Entry]:
     """Name → how to build it."""
     made = {
         "mobilenet-v1": Entry(mobilenet_v1, (3, 224, 224), "MobileNet v1 1.0 224 (arXiv 1704.04861)"),
-        "ssd-mobilenet": Entry(ssd_mobilenet, (3, 300, 300), "SSD MobileNet v1 300 of MLPerf Inference (TensorFlow object detection zoo), with NMS", scores=1917 * 91),
-        "ssd-resnet34": Entry(ssd_resnet34, (3, 1200, 1200), "SSD ResNet-34 1200×1200 of MLPerf Inference, with NMS", scores=15130 * 81),
-        "retinanet": Entry(lambda: retinanet("resnext50_32x4d", 264), (3, 800, 800), "RetinaNet ResNeXt50 32x4d 800×800, 264 classes, of MLPerf Inference, with NMS", scores=120087 * 264),
-        "ssd320-resnet50-fpn": Entry(lambda: retinanet("resnet50", 91), (3, 320, 320), "SSD320 with a ResNet-50 FPN (NVIDIA DeepLearningExamples, TensorFlow), NMS left out"),
-        "unet-medical": Entry(unet_medical, (1, 572, 572), "U-Net Medical 572×572 (NVIDIA DeepLearningExamples, TensorFlow; arXiv 1505.04597)"),
-        "3d-unet-brats": Entry(lambda: UNet3d(4, 4, [32, 64, 128, 256, 320], 0.01), (4, 224, 224, 160), "3D U-Net (nnU-Net BraTS 2019) of MLPerf Inference v0.7 to v1.1"),
-        "3d-unet-kits19": Entry(lambda: UNet3d(1, 3, [32, 64, 128, 256, 320], 0.01), (1, 128, 128, 128), "3D U-Net (KiTS19) of MLPerf Inference since v2.0; 128³ windows, overlap 50 %, about 50 windows a volume on average", times=50),
-    }  # fmt: skip
+        "ssd-mobilenet": Entry(
+            ssd_mobilenet,
+            (3, 300, 300),
+            "SSD MobileNet v1 300 of MLPerf Inference (TensorFlow object detection zoo), with NMS",
+            scores=1917 * 91,
+        ),
+        "ssd-resnet34": Entry(
+            ssd_resnet34, (3, 1200, 1200), "SSD ResNet-34 1200×1200 of MLPerf Inference, with NMS", scores=15130 * 81
+        ),
+        "retinanet": Entry(
+            lambda: retinanet("resnext50_32x4d", 264),
+            (3, 800, 800),
+            "RetinaNet ResNeXt50 32x4d 800×800, 264 classes, of MLPerf Inference, with NMS",
+            scores=120087 * 264,
+        ),
+        "ssd320-resnet50-fpn": Entry(
+            lambda: retinanet("resnet50", 91),
+            (3, 320, 320),
+            "SSD320 with a ResNet-50 FPN (NVIDIA DeepLearningExamples, TensorFlow), NMS left out",
+        ),
+        "unet-medical": Entry(
+            unet_medical,
+            (1, 572, 572),
+            "U-Net Medical 572×572 (NVIDIA DeepLearningExamples, TensorFlow; arXiv 1505.04597)",
+        ),
+        "3d-unet-brats": Entry(
+            lambda: UNet3d(4, 4, [32, 64, 128, 256, 320], 0.01),
+            (4, 224, 224, 160),
+            "3D U-Net (nnU-Net BraTS 2019) of MLPerf Inference v0.7 to v1.1",
+        ),
+        "3d-unet-kits19": Entry(
+            lambda: UNet3d(1, 3, [32, 64, 128, 256, 320], 0.01),
+            (1, 128, 128, 128),
+            "3D U-Net (KiTS19) of MLPerf Inference since v2.0; 128³ windows, overlap 50 %, about 50 a volume",
+            times=50,
+        ),
+    }
     for name in _TORCHVISION:
         size = _SIZES.get(name, 224)
         kwargs = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-        made[name] = Entry(lambda n=name, k=kwargs: getattr(torchvision.models, n)(weights=None, **k), (3, size, size), f"torchvision {name}, {size}×{size}", input_bytes=4.0)
+        made[name] = Entry(
+            lambda n=name, k=kwargs: getattr(torchvision.models, n)(weights=None, **k),
+            (3, size, size),
+            f"torchvision {name}, {size}×{size}",
+            input_bytes=4.0,
+        )
     if yolo.available():
         for name in yolo.NAMES:
-            made[name] = Entry(lambda n=name: yolo.Exported(n), (3, yolo.side(name), yolo.side(name)), f"Ultralytics {name}, {yolo.side(name)}×{yolo.side(name)}, NMS left out", input_bytes=4.0)
+            made[name] = Entry(
+                lambda n=name: yolo.Exported(n),
+                (3, yolo.side(name), yolo.side(name)),
+                f"Ultralytics {name}, {yolo.side(name)}×{yolo.side(name)}, NMS left out",
+                input_bytes=4.0,
+            )
     return made

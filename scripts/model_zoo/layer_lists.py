@@ -12,7 +12,9 @@ from collections.abc import Callable
 from deploykit.predict.kernels import KernelGroup, Kind, ModelFeatures, merged
 
 
-def gemm(rows: int, inner: int, columns: int, *, count: int = 1, steps: int = 1, extra: int = 0, ops: str = "MatMul+Add") -> KernelGroup:
+def gemm(
+    rows: int, inner: int, columns: int, *, count: int = 1, steps: int = 1, extra: int = 0, ops: str = "MatMul+Add"
+) -> KernelGroup:
     """A fully connected layer over `rows` tokens; `extra` more elements are read (a residual)."""
     return KernelGroup(
         Kind.GEMM, rows, columns, inner, inputs=rows * inner + extra, outputs=rows * columns,
@@ -33,7 +35,9 @@ def attention(tokens: int, heads: int, width: int, *, keys: int = 0, count: int 
     )  # fmt: skip
 
 
-def bert(model: str, layers: int, hidden: int, heads: int, tokens: int, source: str, *, dynamic: bool = False) -> ModelFeatures:
+def bert(
+    model: str, layers: int, hidden: int, heads: int, tokens: int, source: str, *, dynamic: bool = False
+) -> ModelFeatures:
     """An encoder with feed-forward width 4 × hidden and a question-answering head of two columns."""
     block = [
         gemm(tokens, hidden, 3 * hidden, count=layers),
@@ -45,13 +49,20 @@ def bert(model: str, layers: int, hidden: int, heads: int, tokens: int, source: 
     ]
     embed = KernelGroup(Kind.GATHER, inputs=3 * tokens * hidden, outputs=tokens * hidden, ops="Gather")
     groups = merged([embed, norm(tokens * hidden), *block, gemm(tokens, hidden, 2)])
-    return ModelFeatures(model, groups, 3 * tokens, 4.0, live_elements=6 * tokens * hidden, parameters=layers * 12 * hidden * hidden + 31_000 * hidden, source=source, dynamic=dynamic)
+    return ModelFeatures(
+        model,
+        groups,
+        3 * tokens,
+        4.0,
+        live_elements=6 * tokens * hidden,
+        parameters=layers * 12 * hidden * hidden + 31_000 * hidden,
+        source=source,
+        dynamic=dynamic,
+    )
 
 
 _BERT = "google-research/bert (arXiv 1810.04805): BERT-{}, hidden {}, {} layers, {} heads"
-_SQUAD = (
-    "; SQuAD v1.1 dev, about 165 tokens a sample on average (384 at most): the MLPerf harnesses skip the padding"
-)
+_SQUAD = "; SQuAD v1.1 dev, about 165 tokens a sample on average (384 at most): the MLPerf harnesses skip the padding"
 
 
 def bert_base(tokens: int, name: str) -> ModelFeatures:
@@ -67,7 +78,7 @@ def bert_mlperf(name: str) -> ModelFeatures:
 
 
 def megatron_large(tokens: int, name: str) -> ModelFeatures:
-    source = f"NVIDIA/TensorRT demo/BERT: Megatron-large, hidden 1024, 24 layers, 16 heads, 2:4 sparse weights; {tokens} tokens"
+    source = f"NVIDIA/TensorRT demo/BERT: Megatron-large, hidden 1024, 24 layers, 16 heads, 2:4 sparse; {tokens} tokens"
     return bert(name, 24, 1024, 16, tokens, source)
 
 
@@ -88,8 +99,8 @@ def rnnt() -> ModelFeatures:
         KernelGroup(Kind.SELECT, inputs=29, outputs=1, steps=symbols, ops="ArgMax"),
     ]  # fmt: skip
     source = (
-        "MLPerf Inference RNN-T (mlcommons/inference speech_recognition/rnnt): encoder LSTMs 2 + 3 of 1024, stacking 2, "
-        "prediction LSTMs 2 of 320, joint 512; LibriSpeech dev-clean, 7.2 s a sample on average (240 frames of 30 ms)"
+        "MLPerf Inference RNN-T (mlcommons/inference speech_recognition/rnnt): encoder LSTMs 2 + 3 of 1024, stacking "
+        "2, prediction LSTMs 2 of 320, joint 512; LibriSpeech dev-clean, 7.2 s a sample on average (240 frames)"
     )
     return ModelFeatures("rnnt", merged(groups), 240 * 240, 2.0, 240 * 2048, 45_300_000, source, dynamic=True)
 
@@ -104,13 +115,35 @@ def dlrm(name: str, *, crossed: bool) -> ModelFeatures:
         middle = [gemm(pairs, flat, 512, count=3), gemm(pairs, 512, flat, count=3, extra=2 * pairs * flat)]
         top_in = flat
     else:
-        middle = [KernelGroup(Kind.ATTENTION, 27, 27, 128, groups=pairs, inputs=pairs * flat, outputs=pairs * 351, ops="MatMul+Gather")]
+        middle = [
+            KernelGroup(
+                Kind.ATTENTION, 27, 27, 128, groups=pairs, inputs=pairs * flat, outputs=pairs * 351, ops="MatMul+Gather"
+            )
+        ]
         top_in = 479
-    top = [gemm(pairs, a, b, ops="Gemm+Relu") for a, b in ((top_in, 1024), (1024, 1024), (1024, 512), (512, 256), (256, 1))]
-    table = KernelGroup(Kind.GATHER, inputs=pairs * lookups * width, outputs=pairs * flat, weights=0, ops="EmbeddingBag")
-    version = "DLRM-DCNv2, multi-hot Criteo, low-rank cross of 512 × 3" if crossed else "DLRM, Criteo 1TB, dot interaction"
-    source = f"MLPerf Inference {version} (mlcommons/inference recommendation): bottom 13-512-256-128, top 1024-1024-512-256-1, {lookups} lookups of 128; the tables (some 100 GB) may lie in host memory and are not counted"
-    return ModelFeatures(name, merged([*bottom, table, *middle, *top]), pairs * (13 + lookups), 4.0, pairs * flat * 3, 2_400_000 if not crossed else 16_100_000, source, dynamic=True)
+    top = [
+        gemm(pairs, a, b, ops="Gemm+Relu") for a, b in ((top_in, 1024), (1024, 1024), (1024, 512), (512, 256), (256, 1))
+    ]
+    table = KernelGroup(
+        Kind.GATHER, inputs=pairs * lookups * width, outputs=pairs * flat, weights=0, ops="EmbeddingBag"
+    )
+    version = (
+        "DLRM-DCNv2, multi-hot Criteo, low-rank cross of 512 × 3" if crossed else "DLRM, Criteo 1TB, dot interaction"
+    )
+    source = (
+        f"MLPerf Inference {version} (mlcommons/inference recommendation): bottom 13-512-256-128, top "
+        f"1024-1024-512-256-1, {lookups} lookups of 128; the tables (some 100 GB) may lie in host memory: not counted"
+    )
+    return ModelFeatures(
+        name,
+        merged([*bottom, table, *middle, *top]),
+        pairs * (13 + lookups),
+        4.0,
+        pairs * flat * 3,
+        2_400_000 if not crossed else 16_100_000,
+        source,
+        dynamic=True,
+    )
 
 
 def gptj(name: str) -> ModelFeatures:
@@ -132,7 +165,16 @@ def gptj(name: str) -> ModelFeatures:
         "EleutherAI GPT-J 6B: 28 layers, hidden 4096, 16 heads, vocabulary 50400; MLPerf Inference on CNN/DailyMail: "
         "about 870 prompt tokens and 90 new ones a sample on average, 4 beams"
     )
-    return ModelFeatures(name, merged([*block(prompt, 1), *block(beams, new), head]), prompt, 4.0, prompt * hidden * 8, 6_053_381_344, source, dynamic=True)
+    return ModelFeatures(
+        name,
+        merged([*block(prompt, 1), *block(beams, new), head]),
+        prompt,
+        4.0,
+        prompt * hidden * 8,
+        6_053_381_344,
+        source,
+        dynamic=True,
+    )
 
 
 def stable_diffusion_xl() -> ModelFeatures:
@@ -162,12 +204,19 @@ def stable_diffusion_xl() -> ModelFeatures:
         conv(1024, 1280, 1280, 9), conv(1024, 2560, 1280, 3),
         *transformer(4096, 640, 10), *transformer(1024, 1280, 60),
     ]  # fmt: skip
-    decoder = [conv(16384, 512, 512, 10, 1), conv(65536, 512, 512, 7, 1), conv(262144, 256, 256, 7, 1), conv(1048576, 128, 128, 7, 1)]
+    decoder = [
+        conv(16384, 512, 512, 10, 1),
+        conv(65536, 512, 512, 7, 1),
+        conv(262144, 256, 256, 7, 1),
+        conv(1048576, 128, 128, 7, 1),
+    ]
     source = (
-        "Stable Diffusion XL base 1.0 (arXiv 2307.01952), 1024×1024, 20 steps with guidance as in MLPerf Inference; coarse: "
-        "convolutions and transformer blocks by level, image decoder, text encoders left out"
+        "Stable Diffusion XL base 1.0 (arXiv 2307.01952), 1024×1024, 20 steps with guidance as in MLPerf Inference; "
+        "coarse: convolutions and transformer blocks by level, image decoder, text encoders left out"
     )
-    return ModelFeatures("stable-diffusion-xl", merged([*unet, *decoder]), 77 * 2, 4.0, 1024 * 1024 * 128 * 2, 3_500_000_000, source)
+    return ModelFeatures(
+        "stable-diffusion-xl", merged([*unet, *decoder]), 77 * 2, 4.0, 1024 * 1024 * 128 * 2, 3_500_000_000, source
+    )
 
 
 ALL: dict[str, Callable[[], ModelFeatures]] = {

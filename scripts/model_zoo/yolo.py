@@ -10,7 +10,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-_PLAIN = [f"yolov8{size}" for size in "nsmlx"] + [f"yolo11{size}" for size in "nsmlx"] + [f"yolo26{size}" for size in "nsmlx"]
+_PLAIN = (
+    [f"yolov8{size}" for size in "nsmlx"]
+    + [f"yolo11{size}" for size in "nsmlx"]
+    + [f"yolo26{size}" for size in "nsmlx"]
+)
 _TASKS = [f"{name}-{task}" for name in _PLAIN if not name.startswith("yolo26") for task in ("seg", "pose", "cls")]
 _OLDER = [f"yolov5{size}" for size in "nsmlx"]
 NAMES = [*_PLAIN, *_TASKS, *_OLDER, "rtdetr-l"]

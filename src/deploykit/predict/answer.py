@@ -88,7 +88,10 @@ class Prediction:
             "level": self.level,
             "anchors": list(self.anchors),
             "why": self.why,
-            "memory_gb": {"needed": round(self.memory.needed / 1e9, 3), "available": round(self.memory.available / 1e9, 3)},
+            "memory_gb": {
+                "needed": round(self.memory.needed / 1e9, 3),
+                "available": round(self.memory.available / 1e9, 3),
+            },
         }
 
 
@@ -103,4 +106,9 @@ class Refusal:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON keys of a refused target."""
-        return {"target": self.target, "model": self.model, "refused": self.reason, "next_measurement": self.next_measurement}
+        return {
+            "target": self.target,
+            "model": self.model,
+            "refused": self.reason,
+            "next_measurement": self.next_measurement,
+        }

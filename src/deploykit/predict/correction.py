@@ -164,7 +164,7 @@ def _build(machine: Machine) -> tuple[float, ...]:
 def _mix(features: ModelFeatures) -> tuple[float, ...]:
     """What a model is made of: share of operations by class, size, intensity, launches, reuse of weights."""
     flops = max(features.flops, 1.0)
-    by_kind = {kind: 0.0 for kind in Kind}
+    by_kind = dict.fromkeys(Kind, 0.0)
     for group in features.groups:
         by_kind[group.kind] += group.flops * group.count
     traffic = sum((g.inputs + g.outputs) * g.count * g.steps for g in features.groups)
@@ -194,8 +194,8 @@ def bases(a: Inputs, b: Inputs) -> dict[str, Floats]:
 
 
 def _square_distance(a: Floats, b: Floats) -> Floats:
-    square = (a**2).sum(1)[:, None] + (b**2).sum(1)[None, :] - 2.0 * a @ b.T
-    return np.maximum(square, 0.0)
+    square: Floats = (a**2).sum(1)[:, None] + (b**2).sum(1)[None, :] - 2.0 * a @ b.T
+    return np.asarray(np.maximum(square, 0.0))
 
 
 def term_matrices(a: Inputs, b: Inputs) -> dict[str, Floats]:
@@ -303,7 +303,7 @@ def condition(train: Inputs, residual: Floats, noise: Floats, spread: Mapping[st
         noise: Noise variance of each, [N].
         spread: The terms' standard deviations.
     """
-    precision = np.linalg.inv(covariance(train, train, spread) + np.diag(noise))
+    precision: Floats = np.asarray(np.linalg.inv(covariance(train, train, spread) + np.diag(noise)), np.float64)
     return Posterior(train, precision @ residual, precision, spread)
 
 

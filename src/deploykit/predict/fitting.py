@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.base.errors import MissingExtraError
+from deploykit.base.vocab import Scenario
 from deploykit.predict.correction import (
     DEFAULT_NOISE,
     DEFAULT_SPREAD,
@@ -29,7 +30,7 @@ from deploykit.predict.correction import (
 )
 from deploykit.predict.machine import Floats
 from deploykit.predict.observe import Observation
-from deploykit.predict.points import Scenario, analytic
+from deploykit.predict.points import analytic
 from deploykit.predict.roofline import PRIOR_SPREAD, Constants
 
 CONSTANT_NAMES = tuple(PRIOR_SPREAD)

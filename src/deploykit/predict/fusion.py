@@ -21,26 +21,120 @@ from deploykit.predict.graph import Graph, Node
 from deploykit.predict.kernels import KernelGroup, Kind
 
 _POINTWISE = frozenset(
-    "Add Sub Mul Div Pow Sqrt Exp Log Abs Neg Reciprocal Erf Relu LeakyRelu PRelu Elu Selu Celu Gelu Sigmoid "
-    "HardSigmoid HardSwish Mish Softplus Softsign Swish Tanh Clip Min Max Where Equal Greater GreaterOrEqual Less "
-    "LessOrEqual Not And Or Floor Ceil Round Sign Sin Cos BatchNormalization Sum Mean Expand IsNaN ThresholdedRelu "
-    "BitShift Mod Atan".split()
+    [
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Pow",
+        "Sqrt",
+        "Exp",
+        "Log",
+        "Abs",
+        "Neg",
+        "Reciprocal",
+        "Erf",
+        "Relu",
+        "LeakyRelu",
+        "PRelu",
+        "Elu",
+        "Selu",
+        "Celu",
+        "Gelu",
+        "Sigmoid",
+        "HardSigmoid",
+        "HardSwish",
+        "Mish",
+        "Softplus",
+        "Softsign",
+        "Swish",
+        "Tanh",
+        "Clip",
+        "Min",
+        "Max",
+        "Where",
+        "Equal",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+        "Not",
+        "And",
+        "Or",
+        "Floor",
+        "Ceil",
+        "Round",
+        "Sign",
+        "Sin",
+        "Cos",
+        "BatchNormalization",
+        "Sum",
+        "Mean",
+        "Expand",
+        "IsNaN",
+        "ThresholdedRelu",
+        "BitShift",
+        "Mod",
+        "Atan",
+    ]
 )
 _REDUCTIONS = frozenset(
-    "ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSumExp "
-    "LayerNormalization InstanceNormalization GroupNormalization RMSNormalization SimplifiedLayerNormalization "
-    "SkipLayerNormalization MeanVarianceNormalization LpNormalization LRN Softmax LogSoftmax Hardmax ArgMax ArgMin "
-    "CumSum".split()
+    [
+        "ReduceMean",
+        "ReduceSum",
+        "ReduceMax",
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceSumSquare",
+        "ReduceLogSumExp",
+        "LayerNormalization",
+        "InstanceNormalization",
+        "GroupNormalization",
+        "RMSNormalization",
+        "SimplifiedLayerNormalization",
+        "SkipLayerNormalization",
+        "MeanVarianceNormalization",
+        "LpNormalization",
+        "LRN",
+        "Softmax",
+        "LogSoftmax",
+        "Hardmax",
+        "ArgMax",
+        "ArgMin",
+        "CumSum",
+    ]
 )
-_POOLS = frozenset("MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool RoiAlign MaxRoiPool".split())
+_POOLS = frozenset(["MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "RoiAlign", "MaxRoiPool"])
 _MOVES = frozenset(
-    "Transpose Slice Split Pad Resize Upsample Tile DepthToSpace SpaceToDepth Concat GridSample Expand "
-    "ReverseSequence EyeLike Trilu Col2Im".split()
+    [
+        "Transpose",
+        "Slice",
+        "Split",
+        "Pad",
+        "Resize",
+        "Upsample",
+        "Tile",
+        "DepthToSpace",
+        "SpaceToDepth",
+        "Concat",
+        "GridSample",
+        "Expand",
+        "ReverseSequence",
+        "EyeLike",
+        "Trilu",
+        "Col2Im",
+    ]
 )
-_GATHERS = frozenset("Gather GatherElements GatherND ScatterND ScatterElements Scatter OneHot EmbeddingBag".split())
-_SELECTS = frozenset("TopK NonMaxSuppression NonZero Unique Compress".split())
-_PRODUCTS = frozenset("Conv ConvTranspose Gemm MatMul MatMulInteger ConvInteger QLinearConv QLinearMatMul".split())
-_RECURRENT = frozenset("LSTM GRU RNN".split())
+_GATHERS = frozenset(
+    ["Gather", "GatherElements", "GatherND", "ScatterND", "ScatterElements", "Scatter", "OneHot", "EmbeddingBag"]
+)
+_SELECTS = frozenset(["TopK", "NonMaxSuppression", "NonZero", "Unique", "Compress"])
+_PRODUCTS = frozenset(
+    ["Conv", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger", "ConvInteger", "QLinearConv", "QLinearMatMul"]
+)
+_RECURRENT = frozenset(["LSTM", "GRU", "RNN"])
 KNOWN_OPS = _POINTWISE | _REDUCTIONS | _POOLS | _MOVES | _GATHERS | _SELECTS | _PRODUCTS | _RECURRENT | {"Attention"}
 
 
@@ -77,7 +171,7 @@ class _Fuser:
 
     def _place(self, node: Node) -> None:
         if self._is_view(node):
-            self.owner.update({name: self.owner[node.inputs[0]] for name in node.outputs})
+            self.owner.update(dict.fromkeys(node.outputs, self.owner[node.inputs[0]]))
             return
         group = self._host(node)
         if group is None:
@@ -189,7 +283,9 @@ def _product(node: Node) -> _Open:
     columns = node.output_shape[-1] if node.output_shape else 1
     if node.constants:
         weight = max(node.constants.values(), key=math.prod)
-        depth = math.prod(weight) // max(columns, 1) if len(weight) == 2 else weight[-2] if len(weight) > 1 else weight[0]
+        depth = (
+            math.prod(weight) // max(columns, 1) if len(weight) == 2 else weight[-2] if len(weight) > 1 else weight[0]
+        )
         rows = math.prod(node.output_shape) // max(columns, 1)
         return _Open(Kind.GEMM, [node], m=rows, n=columns, k=depth)
     rows = node.output_shape[-2] if len(node.output_shape) > 1 else 1
@@ -198,7 +294,7 @@ def _product(node: Node) -> _Open:
 
 
 def _recurrent(node: Node) -> _Open:
-    """ONNX LSTM/GRU/RNN: X is [seq, batch, input], W [directions, gates·hidden, input], R [directions, gates·hidden, hidden]."""
+    """ONNX LSTM/GRU/RNN: X is [seq, batch, input], W [directions, gates·hidden, input], R its twin of hidden."""
     matrices = [shape for shape in node.constants.values() if len(shape) == 3]
     length, batch = node.shapes[0][0], node.shapes[0][1]
     columns = matrices[0][1] if matrices else 1
@@ -224,7 +320,7 @@ def _closed(group: _Open, batch: int) -> KernelGroup:
     made = group.made
     reads = dict(_reads(group, made))
     weights = sum(node.weights for node in group.nodes)
-    shared = group.kind is Kind.GEMM and group.groups > 1 or group.kind is Kind.ATTENTION
+    shared = (group.kind is Kind.GEMM and group.groups > 1) or group.kind is Kind.ATTENTION
     return KernelGroup(
         kind=group.kind,
         m=group.m if shared else math.ceil(group.m / batch),

@@ -18,7 +18,18 @@ if TYPE_CHECKING:
     import onnx
 
 _ALIASES = frozenset(
-    "Identity Dropout Cast CastLike Reshape Flatten Squeeze Unsqueeze QuantizeLinear DequantizeLinear".split()
+    [
+        "Identity",
+        "Dropout",
+        "Cast",
+        "CastLike",
+        "Reshape",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        "QuantizeLinear",
+        "DequantizeLinear",
+    ]
 )
 """Operators that cost nothing of their own: views, and the Q/DQ pairs and casts that a neighbour absorbs."""
 _SHAPE_ONLY = frozenset({"Shape", "Size", "ConstantOfShape", "Range", "Constant"})

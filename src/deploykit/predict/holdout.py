@@ -37,7 +37,8 @@ CORE = ("resnet50", "ssd-resnet34", "ssd-mobilenet", "retinanet", "bert-large-99
 """Networks with rows on many targets, whose layers are known rather than sketched."""
 SILICON: dict[str, tuple[str, ...]] = {
     "TU104": ("t4",), "TU102": ("quadro-rtx-8000", "quadro-rtx-6000", "titan-rtx"), "GV100": ("v100",),
-    "Xavier": ("xavier",), "Orin": ("orin",), "GA100": ("a100", "a30"), "GA102": ("a40", "a10", "rtx-3090", "rtx-a6000"),
+    "Xavier": ("xavier",), "Orin": ("orin",), "GA100": ("a100", "a30"),
+    "GA102": ("a40", "a10", "rtx-3090", "rtx-a6000"),
     "GA107": ("a2", "a16"), "AD102": ("l40s", "rtx-4090", "rtx-6000-ada"), "AD104": ("l4", "rtx-4000-ada"),
     "AD107": ("rtx-2000e-ada",), "GH100": ("h100", "h200", "gh200"), "GB202": ("rtx-pro-6000", "rtx-5090"),
 }  # fmt: skip
@@ -145,9 +146,7 @@ class Trial:
         cells: dict[tuple[str, str, Scenario], list[int]] = defaultdict(list)
         for j, i in enumerate(fold.test):
             cells[_cell(self.points[i])].append(j)
-        return [
-            self._judged(fold, cell, members, predicted, spread, seen) for cell, members in cells.items()
-        ]
+        return [self._judged(fold, cell, members, predicted, spread, seen) for cell, members in cells.items()]
 
     def _judged(
         self, fold: Fold, cell: tuple[str, str, Scenario], members: list[int], predicted: Floats, spread: Floats,
@@ -189,12 +188,16 @@ def judged_rows(rows: Sequence[Observation], networks: Sequence[str] = CORE) -> 
     return [
         i
         for i, row in enumerate(rows)
-        if row.point.source == MLPERF and row.point.scenario in JUDGED and row.point.network.network in networks
+        if row.point.source == MLPERF
+        and row.point.scenario in JUDGED
+        and row.point.network.network in networks
         and not (row.point.network.network == "bert-large-99" and row.point.precision is not Precision.INT8)
     ]
 
 
-def folds_by(rows: Sequence[Observation], key: Callable[[Point], str], networks: Sequence[str] = CORE) -> Iterator[Fold]:
+def folds_by(
+    rows: Sequence[Observation], key: Callable[[Point], str], networks: Sequence[str] = CORE
+) -> Iterator[Fold]:
     """One fold a value of `key`: everything of that value is held out."""
     judged = set(judged_rows(rows, networks))
     for name in sorted({key(row.point) for row in rows}):
@@ -254,7 +257,9 @@ def by_anchors(rows: Sequence[Observation], count: int, repeats: int = 3, seed: 
     judged = judged_rows(rows)
     cases = sorted({(rows[i].point.network.network, str(rows[i].point.scenario)) for i in judged})
     for network, scenario in cases:
-        mine = [i for i in judged if (rows[i].point.network.network, str(rows[i].point.scenario)) == (network, scenario)]
+        mine = [
+            i for i in judged if (rows[i].point.network.network, str(rows[i].point.scenario)) == (network, scenario)
+        ]
         targets = sorted({rows[i].point.machine.ref for i in mine})
         family = rows[mine[0]].point.network.family
         for repeat in range(repeats):

@@ -56,7 +56,11 @@ def quantiles(errors: Iterable[HeldOutError]) -> dict[str, dict[float, float]]:
     for error in errors:
         pools.setdefault(f"{error.rung}/{error.use}", []).append(error.score)
         pools.setdefault(f"{error.rung}/", []).append(error.score)
-    return {key: {level: _quantile(scores, level) for level in LEVELS} for key, scores in pools.items() if len(scores) >= _ENOUGH}
+    return {
+        key: {level: _quantile(scores, level) for level in LEVELS}
+        for key, scores in pools.items()
+        if len(scores) >= _ENOUGH
+    }
 
 
 def _quantile(scores: Sequence[float], level: float) -> float:

@@ -17,9 +17,13 @@ OPS_PER_SM_CLOCK: dict[str, dict[Precision, int]] = {
     "7.0": {Precision.FP32: 128, Precision.FP16: 1024, Precision.INT8: 512},
     "7.2": {Precision.FP32: 128, Precision.FP16: 1024, Precision.INT8: 2048},
     "7.5": {Precision.FP32: 128, Precision.FP16: 1024, Precision.INT8: 2048},
-    "8.0": {Precision.FP32: 128, Precision.TF32: 1024, Precision.FP16: 2048, Precision.BF16: 2048, Precision.INT8: 4096},
+    "8.0": {
+        Precision.FP32: 128, Precision.TF32: 1024, Precision.FP16: 2048, Precision.BF16: 2048, Precision.INT8: 4096,
+    },
     "8.6": {Precision.FP32: 256, Precision.TF32: 512, Precision.FP16: 1024, Precision.BF16: 1024, Precision.INT8: 2048},
-    "8.7": {Precision.FP32: 256, Precision.TF32: 1024, Precision.FP16: 2048, Precision.BF16: 2048, Precision.INT8: 4096},
+    "8.7": {
+        Precision.FP32: 256, Precision.TF32: 1024, Precision.FP16: 2048, Precision.BF16: 2048, Precision.INT8: 4096,
+    },
     "8.9": {
         Precision.FP32: 256, Precision.TF32: 512, Precision.FP16: 1024, Precision.BF16: 1024, Precision.INT8: 2048,
         Precision.FP8: 2048,
@@ -45,7 +49,8 @@ OPS_PER_SM_CLOCK: dict[str, dict[Precision, int]] = {
 
 They reproduce the data sheets of A100 (312 FP16, 624 INT8), A30, A40, A2, L4, RTX 4090, H100 SXM (1979 INT8 at
 1830 MHz), AGX Orin (85 INT8) and B200 (4500 FP8) within 1 %. Before tensor cores (5.3, 6.2) FP16 is packed in pairs
-and TensorRT has no INT8; 7.0 has INT8 only as DP4A. GeForce halves the rate with FP32 accumulation, which TensorRT can avoid in FP16.
+and TensorRT has no INT8; 7.0 has INT8 only as DP4A. GeForce halves the rate with FP32 accumulation, which FP16 in
+TensorRT can avoid.
 """
 
 _NODE = {"5": 0, "6": 0, "7": 0, "8.6": 1, "8.7": 1, "8.0": 2, "8.9": 3, "9": 3, "10": 3, "11": 3, "12": 3}
@@ -165,9 +170,7 @@ def machine_of(spec: TargetSpec) -> Machine | str:
     if capability not in OPS_PER_SM_CLOCK:
         return f"compute capability {capability} is not one whose rates per SM and clock are known"
     missing = [
-        name
-        for name in ("sm_count", "gpu_mhz", "bandwidth_gbs", "memory_gb", "power_w")
-        if getattr(spec, name) is None
+        name for name in ("sm_count", "gpu_mhz", "bandwidth_gbs", "memory_gb", "power_w") if getattr(spec, name) is None
     ]
     if missing:
         return f"its table does not state {', '.join(missing)}, which the roofline is made of"

@@ -52,8 +52,8 @@ class MemoryFit:
         """The sum in one line."""
         gb = 1e9
         return (
-            f"{self.needed / gb:.2f} GB needed (weights {self.weights / gb:.2f}, activations {self.activations / gb:.2f}, "
-            f"runtime {self.runtime / gb:.2f}), {self.available / gb:.2f} GB there"
+            f"{self.needed / gb:.2f} GB needed (weights {self.weights / gb:.2f}, activations "
+            f"{self.activations / gb:.2f}, runtime {self.runtime / gb:.2f}), {self.available / gb:.2f} GB there"
         )
 
 

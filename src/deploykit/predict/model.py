@@ -66,7 +66,9 @@ class Predictor:
         self._measured = np.array([row.log_ms for row in table.rows])
         counts = [row.count for row in table.rows]
         self._noise = noise_variance(self._points, counts, fitted.settings.noise) * np.array(table.tails)
-        self._posterior = condition(self._train, self._measured - self._train.log_ms, self._noise, fitted.settings.spread)
+        self._posterior = condition(
+            self._train, self._measured - self._train.log_ms, self._noise, fitted.settings.spread
+        )
 
     @classmethod
     def load(cls) -> Predictor:
@@ -322,11 +324,14 @@ def _why(point: Point, rung: Rung, factor: float) -> str:
 
 
 def _joined(a: Inputs, b: Inputs) -> Inputs:
-    def both(x: Mapping[str, np.ndarray], y: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    def both(x: Mapping[str, np.ndarray], y: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {name: np.concatenate([x[name], y[name]]) for name in x}
 
     return Inputs(
-        both(a.codes, b.codes), both(a.smooth, b.smooth), both(a.factors, b.factors), np.concatenate([a.log_ms, b.log_ms])
+        both(a.codes, b.codes),
+        both(a.smooth, b.smooth),
+        both(a.factors, b.factors),
+        np.concatenate([a.log_ms, b.log_ms]),
     )
 
 

@@ -1,4 +1,4 @@
-"""Which layer features a model name means: our cards, the names of the published tables, and an artifact's own graph."""
+"""Which layer features a model name means: our cards, names of published tables, and an artifact's own graph."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ class _Row:
 @lru_cache(maxsize=1)
 def _table() -> dict[str, _Row]:
     with _NAMES.open(encoding="utf-8", newline="") as stream:
-        return {row["name"]: _Row(row["network"], row["features"], row["family"], row["precision"]) for row in csv.DictReader(stream)}
+        return {
+            row["name"]: _Row(row["network"], row["features"], row["family"], row["precision"])
+            for row in csv.DictReader(stream)
+        }
 
 
 @lru_cache(maxsize=1)

@@ -106,7 +106,11 @@ def point_of(measurement: Measurement, machine: Machine) -> Point | str:
 def network_name(measurement: Measurement) -> str:
     """The name to look features up by: sequence length is part of it where a table has several."""
     length = str(measurement.conditions.get("input_shape", ""))
-    return f"{measurement.model}-{length}" if length.startswith("seq") and "99" not in measurement.model else measurement.model
+    return (
+        f"{measurement.model}-{length}"
+        if length.startswith("seq") and "99" not in measurement.model
+        else measurement.model
+    )
 
 
 def source_of(measurement: Measurement) -> str:

@@ -17,7 +17,7 @@ from deploykit.predict.roofline import BatchTime, Constants, batch_time, dla_rat
 
 THROUGHPUT = (Scenario.OFFLINE, Scenario.SERVER)
 _OFFLINE_FLOPS = 4e12
-"""Work of a batch that fills the largest card: what Offline runs choose is close to it (2048 of ResNet-50 on an A100)."""
+"""Work of a batch that fills the largest card: Offline runs choose about that (2048 of ResNet-50 on an A100)."""
 _OFFLINE_MOST = 1024
 _DECODING_BATCH = 64
 _SERVER_BATCHES = tuple(2**i for i in range(11))

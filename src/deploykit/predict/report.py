@@ -87,7 +87,7 @@ def specs_of(targets: Sequence[str]) -> list[TargetSpec]:
     specs: list[TargetSpec] = []
     for text in targets:
         if text == ALL:
-            specs += [spec for spec in load_catalog().points() if spec.device.kind != "host"]
+            specs += [spec for spec in load_catalog().all_points() if spec.device.kind != "host"]
         else:
             specs.append(resolve(text))
     return specs
@@ -127,7 +127,9 @@ def _curve(
     own: Sequence[Measurement], level: float,
 ) -> list[Prediction]:  # fmt: skip
     found = [
-        predictor.predict(model, [spec], precision=precision, scenario=Scenario.FIXED_BATCH, batch_size=size, own=own, level=level)[0]
+        predictor.predict(
+            model, [spec], precision=precision, scenario=Scenario.FIXED_BATCH, batch_size=size, own=own, level=level
+        )[0]
         for size in CURVE_BATCHES
     ]
     return [point for point in found if isinstance(point, Prediction)]

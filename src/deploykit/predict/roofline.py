@@ -34,7 +34,8 @@ _TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (16, 
 _SPLITS = (1, 2, 4, 8, 16)
 _SPLIT_COST = 0.03
 _L2_BYTES_PER_SM_CLOCK = 64.0
-_IDLE_POWER_SHARE = 0.15
+_IDLE_POWER_SHARE = 0.1
+_LEAST_POWER_SHARE = 0.25
 _TOKEN_BYTES = 4.0
 _FEW_ELEMENTS = 5000
 
@@ -59,6 +60,7 @@ class Constants:
         half: FP16 and wider relative to INT8.
         dla: Share of the DLA peak.
         pj_old, pj_8nm, pj_7nm, pj_4nm: Energy of an INT8 operation with all its data movement, pJ.
+        base_w: What a card draws for memory, fans and regulators whatever it computes, W.
         throttle: How the clock follows the power limit.
     """
 
@@ -83,6 +85,7 @@ class Constants:
     pj_8nm: float = 0.75
     pj_7nm: float = 0.7
     pj_4nm: float = 0.5
+    base_w: float = 20.0
     throttle: float = 0.5
 
 
@@ -90,7 +93,7 @@ PRIOR_SPREAD: dict[str, float] = {
     "conv": 0.25, "gemm": 0.25, "attention": 0.5, "recurrent": 0.7, "depthwise": 0.5, "bandwidth": 0.05, "l2": 0.5,
     "l2_reach": 0.7, "ramp_bytes": 0.5, "tile": 0.7, "launch_us": 0.7, "launch_kcycles": 0.7, "select": 0.7,
     "host_us": 0.5, "copy_gbs": 0.3, "half": 0.2, "dla": 0.2, "pj_old": 0.4, "pj_8nm": 0.4, "pj_7nm": 0.4,
-    "pj_4nm": 0.4, "throttle": 0.3,
+    "pj_4nm": 0.4, "base_w": 0.3, "throttle": 0.3,
 }  # fmt: skip
 """Standard deviation of each constant's logarithm around its default."""
 
@@ -223,9 +226,7 @@ def _product_s(
     return np.where(groups.product > 0, best / rate, 0.0)
 
 
-def _depthwise_s(
-    groups: Columns, machines: Fleet, rows: Floats, products: Floats, constants: Constants
-) -> Floats:
+def _depthwise_s(groups: Columns, machines: Fleet, rows: Floats, products: Floats, constants: Constants) -> Floats:
     """Depthwise convolutions run on the FP32 units, [C, G]."""
     peak = machines.rate([Precision.FP32] * len(machines.machines)) * machines.sms
     flops = 2.0 * rows * groups.n * groups.k * products * groups.where(Kind.DEPTHWISE)
@@ -250,7 +251,7 @@ def _memory_s(
 
 
 def _launch_s(groups: Columns, machines: Fleet, batch: Floats, constants: Constants) -> Floats:
-    """Seconds of launch and drain, [C, G]; a selection is many small kernels, and grows once the batch fills the SMs."""
+    """Seconds of launch and drain, [C, G]; a selection is many small kernels; it grows once the batch fills the SMs."""
     one = constants.launch_us * 1e-6 + constants.launch_kcycles * 1e3 / machines.hz[:, None]
     selection = constants.select * np.maximum(1.0, batch / machines.sms[:, None])
     return one * np.where(groups.where(Kind.SELECT) > 0, selection, 1.0)
@@ -260,12 +261,12 @@ def _power_ratio(machines: Fleet, ops_per_s: Floats, width: Floats, constants: C
     """Power asked for ÷ limit; energy per operation grows with the operands' width."""
     by_node = np.array([constants.pj_old, constants.pj_8nm, constants.pj_7nm, constants.pj_4nm])
     watts = ops_per_s * by_node[machines.node] * width * 1e-12
-    return np.asarray(watts / machines.power_w + _IDLE_POWER_SHARE * machines.share, dtype=float)
+    base = np.where(machines.integrated, 0.0, constants.base_w) + _IDLE_POWER_SHARE * machines.power_w
+    left = np.maximum(machines.power_w - base * machines.share, _LEAST_POWER_SHARE * machines.power_w)
+    return np.asarray(watts / left, dtype=float)
 
 
-def _copy_s(
-    features: ModelFeatures, machines: Fleet, batch: Floats, width: Floats, constants: Constants
-) -> Floats:
+def _copy_s(features: ModelFeatures, machines: Fleet, batch: Floats, width: Floats, constants: Constants) -> Floats:
     """Input copy: pictures travel in the engine's input format, tokens as 32-bit numbers."""
     each = np.where(features.input_elements > _FEW_ELEMENTS, width, _TOKEN_BYTES)
     seconds = features.input_elements * each * batch / (constants.copy_gbs * 1e9)

@@ -166,5 +166,3 @@ def decisions(judged: Sequence[Judged], tables: Mapping[str, Quantiles] | None, 
                 accepts.append(bool(said and true > limit))
                 rejects.append(bool(not said and true <= limit))
     return Decisions(float(np.mean(accepts)), float(np.mean(rejects)))
-
-

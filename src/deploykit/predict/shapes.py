@@ -104,9 +104,7 @@ def _small_values(model: onnx.ModelProto) -> dict[str, np.ndarray[Any, Any]]:
     return {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
 
 
-def _run_arithmetic(
-    model: onnx.ModelProto, values: dict[str, np.ndarray[Any, Any]], opsets: dict[str, int]
-) -> bool:
+def _run_arithmetic(model: onnx.ModelProto, values: dict[str, np.ndarray[Any, Any]], opsets: dict[str, int]) -> bool:
     """Run every node whose inputs are known and whose result is not; known results become initializers."""
     import onnx
 
@@ -131,7 +129,10 @@ def _reads(node: onnx.NodeProto, names: dict[str, np.ndarray[Any, Any]]) -> bool
 
 
 def _results(
-    node: onnx.NodeProto, shapes: dict[str, tuple[int, ...]], values: dict[str, np.ndarray[Any, Any]], opsets: dict[str, int]
+    node: onnx.NodeProto,
+    shapes: dict[str, tuple[int, ...]],
+    values: dict[str, np.ndarray[Any, Any]],
+    opsets: dict[str, int],
 ) -> dict[str, np.ndarray[Any, Any]]:
     if node.op_type == "Shape" and node.input[0] in shapes and not node.attribute:
         return {node.output[0]: np.array(shapes[node.input[0]], dtype=np.int64)}

@@ -1,8 +1,8 @@
 """The training table and the fitted settings, as they ship: text files that `scripts/make_predictor` writes.
 
-    data/machines.csv   targets with rows, as the roofline sees them, also those that no catalogue lists any more
-    data/training.csv   pooled published measurements, each naming the rows it was pooled from
-    data/fitted.json    constants, settings of the correction, interval multipliers
+data/machines.csv   targets with rows, as the roofline sees them, also those that no catalogue lists any more
+data/training.csv   pooled published measurements, each naming the rows it was pooled from
+data/fitted.json    constants, settings of the correction, interval multipliers
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ def write_fitted(fitted: Fitted, path: Path = FITTED) -> None:
         "constants": {name: round(value, 4) for name, value in asdict(settings.constants).items()},
         "spread": dict(settings.spread),
         "noise": dict(settings.noise),
-        "quantiles": {key: {str(level): q for level, q in row.items()} for key, row in sorted(fitted.quantiles.items())},
+        "quantiles": {
+            key: {str(level): q for level, q in row.items()} for key, row in sorted(fitted.quantiles.items())
+        },
     }
     files.write_json(path, document)
 

@@ -105,7 +105,8 @@ def test_shape_arithmetic_is_followed(tmp_path: Path) -> None:
     found = features(
         tmp_path,
         f"""net (float[N,8,6,6] x) => (float[N,4,6,6] y)
-        <float[8,8,1,1] w = {{{zeros}}}, int64 one = {{1}}, int64 two = {{2}}, int64[1] zero = {{0}}, int64[1] axis = {{1}}> {{
+        <float[8,8,1,1] w = {{{zeros}}}, int64 one = {{1}}, int64 two = {{2}},
+         int64[1] zero = {{0}}, int64[1] axis = {{1}}> {{
             c = Conv (x, w)
             size = Shape (c)
             channels = Gather (size, one)
