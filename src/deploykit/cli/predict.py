@@ -28,12 +28,11 @@ def predict(
     precision: Annotated[
         Precision | None, typer.Option(help="Of the engine; default what the model's published runs use.")
     ] = None,
-    limit_ms: Annotated[
-        float | None, typer.Option("--latency-ms", help="Latency limit of a Server rate, ms.")
-    ] = None,
+    limit_ms: Annotated[float | None, typer.Option("--latency-ms", help="Latency limit of a Server rate, ms.")] = None,
     level: Annotated[float, typer.Option(min=0.5, max=0.99, help="Two-sided level of the intervals.")] = 0.9,
     input_shape: Annotated[
-        list[str] | None, typer.Option("--input", help="NAME:1x3x480x640, where the graph leaves more than the batch open.")
+        list[str] | None,
+        typer.Option("--input", help="NAME:1x3x480x640, where the graph leaves more than the batch open."),
     ] = None,
     curve: Annotated[bool, typer.Option(help="Also show latency and rate over batch sizes (one target).")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
@@ -61,7 +60,11 @@ def _render(rows: list[Prediction | Refusal], points: list[Prediction]) -> Rende
     from deploykit.predict.answer import Prediction
 
     parts: list[Any] = [_table([row for row in rows if isinstance(row, Prediction)])]
-    parts += [f"{row.target}: no answer: {row.reason} ({row.next_measurement})" for row in rows if not isinstance(row, Prediction)]
+    parts += [
+        f"{row.target}: no answer: {row.reason} ({row.next_measurement})"
+        for row in rows
+        if not isinstance(row, Prediction)
+    ]
     if points:
         parts.append(_curve(points))
     return Group(*parts)
@@ -71,7 +74,13 @@ def _table(rows: list[Prediction]) -> RenderableType:
     from rich.table import Table
 
     table = Table("target", "scenario", "precision", box=None, pad_edge=False)
-    for head in ("batch", "ms", "90 % of runs" if not rows else f"{rows[0].level:.0%} interval", "samples/s", "confidence"):
+    for head in (
+        "batch",
+        "ms",
+        "90 % of runs" if not rows else f"{rows[0].level:.0%} interval",
+        "samples/s",
+        "confidence",
+    ):
         table.add_column(head, justify="left" if head == "confidence" else "right")
     for row in rows:
         ms, rate = row.latency_ms, row.throughput_ips
@@ -88,7 +97,9 @@ _BAR = 40
 def _curve(points: list[Prediction]) -> RenderableType:
     from rich.table import Table
 
-    table = Table(title=f"{points[0].model} on {points[0].target}, one batch after the other", title_justify="left", box=None)
+    table = Table(
+        title=f"{points[0].model} on {points[0].target}, one batch after the other", title_justify="left", box=None
+    )
     for head in ("batch", "ms", "samples/s"):
         table.add_column(head, justify="right")
     table.add_column("")

@@ -62,7 +62,7 @@ def read_graph(path: Path) -> onnx.ModelProto:
         UsageError: It is no ONNX model; the message says what it is.
     """
     import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
 
     found = sniff(path)
     if found.kind != "binary file":
