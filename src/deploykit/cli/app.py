@@ -11,7 +11,7 @@ import typer
 
 from deploykit import __version__
 from deploykit.base.errors import DeploykitError
-from deploykit.cli import bench, export, results, targets
+from deploykit.cli import bench, doctor, export, models, predict, results, targets, targets_device
 
 DEBUG_VARIABLE = "DEPLOYKIT_DEBUG"
 
@@ -27,6 +27,10 @@ app = typer.Typer(
 
 app.command()(export.export)
 app.command()(bench.bench)
+app.command()(predict.predict)
+app.command()(doctor.doctor)
+app.add_typer(models.app)
+targets_device.register(targets.app)
 app.add_typer(targets.app)
 app.add_typer(results.app)
 
