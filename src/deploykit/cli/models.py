@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from deploykit.sources.card import CardPreprocessing, ModelCard
 
-app = typer.Typer(help="What can be exported by name.", no_args_is_help=True)
+app = typer.Typer(name="models", help="What can be exported by name.", no_args_is_help=True)
 
 
 @app.command("list")
