@@ -20,7 +20,6 @@ from deploykit.results.compare import Comparison, against_fp32
 from deploykit.results.measurement import Measurement
 from deploykit.results.store import Store
 from deploykit.runtime import runtime as runtime_of
-from deploykit.targets.catalog import resolve
 
 _GPU_PROVIDER = "cuda"
 
@@ -37,6 +36,7 @@ class Request:
         runtime: Name in `deploykit.runtime`.
         provider: Of that runtime; None: its CPU on the host, CUDA on a target that is a GPU.
         store: URL of the store; None: the usual one.
+        allow_mismatch: Measure a machine that is not the target: the measurement is invalid.
     """
 
     target: str = "host"
@@ -52,6 +52,7 @@ class Request:
     provider: str | None = None
     percentiles: tuple[float, ...] = ()
     store: str | None = None
+    allow_mismatch: bool = False
 
     def settings(self, scenario: Scenario, inputs: str) -> Settings:
         """Of one scenario. `batch_size` is for those in which a batch is free."""
@@ -100,9 +101,10 @@ def run_bench(
     """
     inputs = samples.description if samples else "random"
     settings = [request.settings(scenario, inputs) for scenario in request.scenarios]
-    subject, spec = subject_of(path), resolve(request.target)
-    done = []
-    with device_in_hand(spec) as device, Store(request.store) as store, contextlib.ExitStack() as stack:
+    subject, done = subject_of(path), []
+    with contextlib.ExitStack() as stack:
+        device = stack.enter_context(device_in_hand(request.target, allow_mismatch=request.allow_mismatch))
+        store = stack.enter_context(Store(request.store))
         sessions = _sessions(subject.path, request, device, stack)
         feeds = feeds_from(samples) if samples else random_feeds(sessions[0].inputs)
         for one in settings:

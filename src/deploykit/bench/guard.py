@@ -1,7 +1,7 @@
 """How far may a run be believed? Pure: what was seen before and after it, and its own figures → remarks.
 
 A remark tells the reader that a measurement is shakier than it looks. Reasons that make one invalid come from the
-device's sensors (`probe.trace.reasons_against`) and are gathered by `watch`.
+device (`probe.run_conditions`) and are gathered by `watch`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOISY = 0.10
 """Block medians that far apart: the machine's speed changed while it was measured."""
 NEIGHBOURS = 0.25
 """CPUs that others kept busy. On a quiet machine the kernel's own work stays well below."""
-_CLOSED = (Scenario.SINGLE_STREAM, Scenario.MULTI_STREAM, Scenario.OFFLINE)
+CLOSED = (Scenario.SINGLE_STREAM, Scenario.MULTI_STREAM, Scenario.OFFLINE)
 """Scenarios without arrivals of their own: latency is service time, so that a change in it is the machine's."""
 
 
@@ -58,7 +58,7 @@ def neighbours(before: Moment, after: Moment) -> float | None:
 def remarks_on_run(scenario: Scenario, result: LoadResult) -> tuple[str, ...]:
     """Too short, too few, cut off, drifting, noisy."""
     latencies = result.queries.latency_ms
-    return (*_too_little(result), *(_unsteady(latencies) if scenario in _CLOSED else ()))
+    return (*_too_little(result), *(_unsteady(latencies) if scenario in CLOSED else ()))
 
 
 def _too_little(result: LoadResult) -> list[str]:

@@ -18,7 +18,7 @@ from deploykit.base.protocols import Session
 from deploykit.base.vocab import Precision, Scenario
 from deploykit.bench import stats
 from deploykit.bench.conditions import versions
-from deploykit.bench.guard import remarks_on_run
+from deploykit.bench.guard import CLOSED, remarks_on_run
 from deploykit.bench.inputs import Feeds, fixed_batch, stacked
 from deploykit.bench.loadgen import Infer, Load, LoadResult, drive
 from deploykit.bench.search import falling_rates, highest_rate
@@ -136,7 +136,12 @@ def measure(
         load, result, watch = _search(load, infer, device, batch / warm.batch_ms * 1e3 * len(infer), progress)
     else:
         result, watch = _watched(load, infer, device, progress)
-    seen = device.fields(watch, result.samples)
+    seen = device.fields(
+        watch,
+        result.samples,
+        provider=sessions[0].provider,
+        latencies_ms=result.queries.latency_ms.tolist() if settings.scenario in CLOSED else (),
+    )
     made = _measurement(subject, sessions, settings, load, warm, result, seen)
     made = made.model_copy(update={"runtime": runtime, "date": started})
     return made.model_copy(update={"id": measurement_id(made.model_dump(mode="json", exclude_defaults=True))})

@@ -66,6 +66,9 @@ def bench(
     provider: Annotated[
         str | None, typer.Option(help="onnxruntime's: cpu, cuda, tensorrt. Default: cpu on host, else cuda.")
     ] = None,
+    allow_mismatch: Annotated[
+        bool, typer.Option("--allow-mismatch", help="Measure although this is not TARGET; the result is invalid.")
+    ] = False,
     percentile: Annotated[
         str, typer.Option(metavar="LIST", help="More percentiles to show, with commas: 97,99.5.")
     ] = "",
@@ -92,9 +95,10 @@ def bench(
         runtime=runtime,
         provider=provider,
         percentiles=_percentiles(percentile),
+        allow_mismatch=allow_mismatch,
     )
     with progress_bars() as progress:
-        path = _file_of(model, precision, weights, target, progress)
+        path = _file_of(model, precision, weights, target, progress, check=not allow_mismatch)
         done = run_bench(path, request, progress=progress)
     measured = [one.measurement for one in done]
     for measurement in measured:
@@ -120,8 +124,14 @@ def _percentiles(text: str) -> tuple[float, ...]:
         raise UsageError(f"--percentile {text!r} is not numbers with commas between, like 97,99.5") from error
 
 
-def _file_of(model: str | None, precision: Precision | None, weights: str, target: str, progress: Progress) -> Path:
-    """The artifact or ONNX file that is meant; a model reference is exported, or found exported."""
+def _file_of(
+    model: str | None, precision: Precision | None, weights: str, target: str, progress: Progress, *, check: bool
+) -> Path:
+    """The artifact or ONNX file that is meant; a model reference is exported, or found exported.
+
+    Args:
+        check: Look first whether this machine is the target: an export takes its time.
+    """
     from deploykit.base.artifact_cache import newest_artifact
     from deploykit.base.errors import UsageError
     from deploykit.base.home import artifacts_folder
@@ -137,7 +147,10 @@ def _file_of(model: str | None, precision: Precision | None, weights: str, targe
             raise UsageError(f"--precision says how to export a model, and {model} is one already: leave it out")
         return Path(model)
     from deploykit import pipeline
+    from deploykit.bench.watch import require_device
 
+    if check:
+        require_device(target)
     if model is None:
         warn(f"no MODEL given and no artifact here: taking {DEFAULT_MODEL}")
     settings = pipeline.ExportSettings(precision=precision or Precision.FP32, target=target, weights=weights)

@@ -1,6 +1,8 @@
 """Was a run one of the target: the machine before, what was seen beside the run, and the machine after. Pure.
 
-Reasons make a measurement invalid. Remarks are worth knowing. Conditions are recorded with it.
+Reasons make a measurement invalid. Remarks are worth knowing. Conditions are recorded with it. On the target `host`,
+which is shared with whatever else runs there, drift and swapping are remarks (`bench.guard`): they are more often a
+neighbour's than the machine's.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploykit.probe.check import Check
-from deploykit.probe.mig import neighbours
+from deploykit.probe.mig import Chosen, neighbours
 from deploykit.probe.trace import DRIFT, Trace, drift, reasons_against
 from deploykit.targets.match import wrong
-from deploykit.targets.state import DeviceState
+from deploykit.targets.state import DeviceState, JetsonState
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,6 @@ class Judgement:
 
     reasons: tuple[str, ...]
     remarks: tuple[str, ...]
-    conditions: dict[str, Any]
 
 
 def judge(
@@ -47,53 +48,40 @@ def judge(
         *(str(difference) for difference in wrong(list(checked.differences))),
         *_changed(before, after),
         *_foreign(checked),
-        *_swapped(before, after),
+        *_came_in(checked, after, own=int(on_gpu)),
         *reasons_against(trace, asked),
-        *_drifted(latencies_ms),
     ]
-    remarks = (
-        [str(d) for d in checked.differences if d.weight == "note"] + list(checked.warnings) + _remarks(before, trace)
-    )
-    return Judgement(tuple(reasons), tuple(remarks), conditions(before, checked, trace))
+    if not _shared(checked):
+        reasons += [*_swapped(before, after), *_drifted(latencies_ms)]
+    remarks = [str(difference) for difference in checked.differences if difference.weight == "note"]
+    return Judgement(tuple(reasons), (*remarks, *checked.warnings, *_remarks(before, checked, trace)))
 
 
 def conditions(state: DeviceState, checked: Check, trace: Trace) -> dict[str, Any]:
-    """What the measurement records of the device, without what the machine does not tell."""
+    """What the measurement records of the run's device beside its name, without what the machine does not tell."""
     clocks, heat = trace.clock_mhz(), trace.temperatures_c()
     found = {
-        "gpu_clock_mhz": {"mean": round(clocks[0], 1), "min": clocks[1]} if clocks else None,
+        "gpu_clock_min_mhz": clocks[1] if clocks else None,
         "temperature_c": {"start": heat[0], "max": heat[1]} if heat else None,
         "throttle": trace.throttle() or None,
-        **(_jetson_conditions(state) if state.jetson else {}),
-        **(_card_conditions(state, checked) if checked.chosen else {}),
+        **(_jetson_conditions(state.jetson) if state.jetson else {}),
+        **(_card_conditions(checked.chosen) if checked.chosen else {}),
     }
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _jetson_conditions(state: DeviceState) -> dict[str, Any]:
-    board = state.jetson
-    assert board is not None
-    mode = board.mode
-    return {
-        "module": board.board_id,
-        "l4t": board.l4t,
-        "jetpack": board.jetpack,
-        "nvpmodel": {"id": mode.id, "name": mode.name} if mode else None,
-        "clocks_locked": board.clocks_locked,
-        "online_cpus": len(board.cpus_online) or None,
-    }
+def _shared(checked: Check) -> bool:
+    return checked.spec.device.kind == "host"
 
 
-def _card_conditions(state: DeviceState, checked: Check) -> dict[str, Any]:
-    chosen = checked.chosen
-    assert chosen is not None
+def _jetson_conditions(board: JetsonState) -> dict[str, Any]:
+    return {"power_mode": board.mode.name if board.mode else None, "online_cpus": len(board.cpus_online) or None}
+
+
+def _card_conditions(chosen: Chosen) -> dict[str, Any]:
     return {
-        "gpu": chosen.gpu.name,
         "gpu_uuid": chosen.gpu.uuid,
-        "driver": state.nvml.driver,
-        "power_limit_w": chosen.gpu.power_limit_w,
         "mig_device": chosen.slice.uuid if chosen.slice else None,
-        "mig_profile": chosen.slice.profile if chosen.slice else None,
         "mig_neighbours": [
             {"profile": item.profile, "state": "unknown" if busy is None else "busy" if busy else "idle"}
             for item, busy in neighbours(chosen)
@@ -117,11 +105,39 @@ def _changed(before: DeviceState, after: DeviceState) -> list[str]:
 def _foreign(checked: Check) -> list[str]:
     """Processes that were on the device before the run began: the run's own was not there yet."""
     chosen = checked.chosen
-    processes = (chosen.slice or chosen.gpu).processes if chosen else None
+    processes = _processes(chosen)
     if not processes:
         return []
     where = f"the slice {chosen.slice.uuid}" if chosen and chosen.slice else "the GPU"
     return [f"another process uses {where}: pid {', '.join(map(str, processes))}"]
+
+
+def _came_in(checked: Check, after: DeviceState, own: int) -> list[str]:
+    """Processes that came onto the device during the run. NVML counts as the host does: a container's own process has
+    another number there, so that they are counted and not named.
+
+    Args:
+        own: Processes of the run itself.
+    """
+    chosen = checked.chosen
+    known, now = (_processes(chosen), _processes(_again(chosen, after))) if chosen else (None, None)
+    if known is None or now is None:
+        return []
+    more = len(set(now) - set(known)) - own
+    return [f"{more} more process(es) came onto the device during the run"] if more > 0 else []
+
+
+def _again(chosen: Chosen, state: DeviceState) -> Chosen | None:
+    """The same GPU or slice in a later state."""
+    gpu = next((gpu for gpu in state.nvml.gpus if gpu.uuid == chosen.gpu.uuid), None)
+    if gpu is None or chosen.slice is None:
+        return Chosen(gpu) if gpu else None
+    item = next((item for item in gpu.mig_devices if item.uuid == chosen.slice.uuid), None)
+    return Chosen(gpu, item) if item else None
+
+
+def _processes(chosen: Chosen | None) -> tuple[int, ...] | None:
+    return (chosen.slice or chosen.gpu).processes if chosen else None
 
 
 def _swapped(before: DeviceState, after: DeviceState) -> list[str]:
@@ -141,11 +157,13 @@ def _drifted(latencies_ms: Sequence[float]) -> list[str]:
     return [f"the last third of the run was {abs(change):.0%} {'slower' if change > 0 else 'faster'} than the first"]
 
 
-def _remarks(before: DeviceState, trace: Trace) -> list[str]:
+def _remarks(before: DeviceState, checked: Check, trace: Trace) -> list[str]:
     remarks = []
-    if before.memory.swap_used_bytes:
+    if before.memory.swap_used_bytes and not _shared(checked):
         remarks.append(f"{before.memory.swap_used_bytes / 1e6:.0f} MB were in swap before the run")
     power = trace.power()
     if power is not None and power.uncertainty_w is not None and power.uncertainty_w > 0.05 * power.mean_w:
         remarks.append(f"the run was too short for its power: {power.mean_w:.1f} ± {power.uncertainty_w:.1f} W")
+    if power is not None and checked.chosen is not None and checked.chosen.slice is not None:
+        remarks.append("power is the whole card's: NVML has none for a slice")
     return remarks

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from deploykit.probe.check import Check, check
-from deploykit.probe.run_conditions import judge
+from deploykit.probe.run_conditions import conditions, judge
 from deploykit.probe.trace import Sample, Trace
 from deploykit.targets.catalog import load_catalog
 from deploykit.targets.state import DeviceState
@@ -21,8 +21,8 @@ def test_a_quiet_run_on_the_right_board(state_of: StateOf) -> None:
     state = state_of("orin-agx-64gb-jp6.MODE_30W")
     found = judge(state, state, checked(state, "orin-agx-64gb@30w"), QUIET, [3.0] * 90, on_gpu=True)
     assert found.reasons == ()
-    assert found.conditions["nvpmodel"] == {"id": 2, "name": "MODE_30W"}
-    assert found.conditions["gpu_clock_mhz"] == {"mean": 612.0, "min": 612.0}
+    recorded = conditions(state, checked(state, "orin-agx-64gb@30w"), QUIET)
+    assert recorded == {"power_mode": "MODE_30W", "gpu_clock_min_mhz": 612.0, "online_cpus": 8}
     # Unlocked clocks are no fault, and are told.
     assert any("clocks" in remark for remark in found.remarks)
 
@@ -60,10 +60,11 @@ def test_swapping_in_the_run_is_a_fault_and_old_swap_a_remark(state_of: StateOf)
 
 def test_a_neighbour_on_the_same_slice_is_a_fault_and_one_on_another_is_told(state_of: StateOf) -> None:
     state = state_of("a100-80gb-mixed")
-    small = judge(state, state, checked(state, "a100-sxm4-80gb:1g.10gb"), QUIET, on_gpu=True)
-    assert small.reasons == ()
-    assert small.conditions["mig_profile"] == "1g.10gb"
-    assert {"profile": "2g.20gb", "state": "busy"} in small.conditions["mig_neighbours"]
+    target = checked(state, "a100-sxm4-80gb:1g.10gb")
+    assert judge(state, state, target, QUIET, on_gpu=True).reasons == ()
+    recorded = conditions(state, target, QUIET)
+    assert recorded["mig_device"] == "MIG-33333333-3333-3333-3333-333333333333"
+    assert {"profile": "2g.20gb", "state": "busy"} in recorded["mig_neighbours"]
     taken = judge(state, state, checked(state, "a100-sxm4-80gb:2g.20gb"), QUIET, on_gpu=True)
     assert "another process uses the slice" in taken.reasons[0]
     assert "4242" in taken.reasons[0]
@@ -80,3 +81,21 @@ def test_a_run_too_short_for_its_power(state_of: StateOf) -> None:
     trace = Trace((Sample(0.0, energy_j=0.0), Sample(0.5, energy_j=30.0)), step_s=0.1)
     found = judge(state, state, checked(state, "t4"), trace, on_gpu=True)
     assert any("too short for its power: 60.0 ± 24.0 W" in remark for remark in found.remarks)
+
+
+def test_a_process_that_comes_in_the_run_is_a_fault_and_the_runs_own_is_not(state_of: StateOf) -> None:
+    before = state_of("t4")
+    target = checked(before, "t4")
+
+    def after(*pids: int) -> DeviceState:
+        gpu = before.nvml.gpus[0].model_copy(update={"processes": pids})
+        return before.model_copy(update={"nvml": before.nvml.model_copy(update={"gpus": (gpu,)})})
+
+    assert judge(before, after(71), target, QUIET, on_gpu=True).reasons == ()
+    assert "1 more process" in judge(before, after(71, 72), target, QUIET, on_gpu=True).reasons[0]
+
+
+def test_drift_and_swap_of_the_shared_host_are_no_faults(state_of: StateOf) -> None:
+    before = state_of("no-driver")
+    moved = before.model_copy(update={"memory": before.memory.model_copy(update={"pages_swapped_in": 1 << 40})})
+    assert judge(before, moved, checked(before, "host"), QUIET, [3.0] * 100 + [4.8] * 100, on_gpu=False).reasons == ()
