@@ -23,6 +23,7 @@ class Layout:
         emc_uncapped: How the file writes "no EMC cap".
         dla: DLA core → file of its cap.
         fbp: Whether the file sets FBP_PG_MASK, as those of Orin NX and Nano do.
+        cpus_off: Mode → CPUs that it switches off, where they are not simply the last ones. CPU 0 is not listed then.
     """
 
     cpu: dict[str, tuple[int, int]]
@@ -32,6 +33,7 @@ class Layout:
     emc_uncapped: str = "-1"
     dla: dict[str, str] | None = None
     fbp: bool = False
+    cpus_off: dict[str, set[int]] | None = None
 
 
 def conf_text(rows: list[Row], layout: Layout, cpus: int) -> str:
@@ -46,10 +48,21 @@ def conf_text(rows: list[Row], layout: Layout, cpus: int) -> str:
     )
 
 
+def cpus_on(row: Row, layout: Layout, cpus: int) -> set[int]:
+    """The CPUs that a mode leaves on."""
+    if layout.cpus_off is not None:
+        return set(range(cpus)) - layout.cpus_off[row["mode_name"]]
+    return set(range(int(row["online_cpus"] or cpus)))
+
+
+def _listed_cpus(layout: Layout, cpus: int) -> range:
+    return range(0 if layout.cpus_off is None else 1, cpus)
+
+
 def settings_of(row: Row, layout: Layout, cpus: int) -> list[tuple[str, str, str]]:
     """(param, argument, value) of one mode."""
-    on = int(row["online_cpus"] or cpus)
-    settings = [("CPU_ONLINE", f"CORE_{cpu}", "1" if cpu < on else "0") for cpu in range(cpus)]
+    on = cpus_on(row, layout, cpus)
+    settings = [("CPU_ONLINE", f"CORE_{cpu}", "1" if cpu in on else "0") for cpu in _listed_cpus(layout, cpus)]
     if layout.fbp:
         settings.append(("FBP_POWER_GATING", "FBP_PG_MASK", "2"))
     if layout.tpc_mask and row["tpc_pg_mask"]:
@@ -58,7 +71,7 @@ def settings_of(row: Row, layout: Layout, cpus: int) -> list[tuple[str, str, str
         settings.append(("GPU_POWER_CONTROL_ENABLE", "GPU_PWR_CNTL_EN", "on"))
     for name, (first, _) in layout.cpu.items():
         # Clusters that a mode switches off are not set in it.
-        if first < on:
+        if first in on:
             settings.append((name, "MIN_FREQ", "729600"))
             settings.append((name, "MAX_FREQ", _value(row, "cpu", 1000)))
     settings += [("GPU", "MIN_FREQ", "0"), ("GPU", "MAX_FREQ", _gpu_value(row))]
@@ -91,7 +104,7 @@ def paths_of(param: str, argument: str, layout: Layout) -> list[str]:
 
 
 def _params(layout: Layout, cpus: int) -> list[str]:
-    online = [("CPU_ONLINE", [f"CORE_{cpu}" for cpu in range(cpus)])]
+    online = [("CPU_ONLINE", [f"CORE_{cpu}" for cpu in _listed_cpus(layout, cpus)])]
     masks = [("TPC_POWER_GATING", ["TPC_PG_MASK"])] if layout.tpc_mask else []
     masks += [("FBP_POWER_GATING", ["FBP_PG_MASK"])] if layout.fbp else []
     control = [("GPU_POWER_CONTROL_ENABLE", ["GPU_PWR_CNTL_EN"])] if layout.tpc_mask else []

@@ -6,7 +6,7 @@ import csv
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from board_forms.conf import Layout, Row, conf_text, paths_of, settings_of
+from board_forms.conf import Layout, Row, conf_text, cpus_on, paths_of, settings_of
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKS = "deploykit/links.json"
@@ -53,6 +53,13 @@ _NANO = Layout(
     cpu={"CPU_A57": (0, 4)},
     gpu=("/sys/devices/57000000.gpu/devfreq/57000000.gpu", ""),
     emc=("/sys/kernel/nvpmodel_emc_cap/emc_iso_cap",),
+)
+# CPU 0 is an A57 and always on, 1 and 2 are the Denvers, 3 to 5 the other A57s.
+_TX2 = Layout(
+    cpu={"CPU_A57": (3, 3), "CPU_DENVER": (1, 2)},
+    gpu=("/sys/devices/17000000.gp10b/devfreq/17000000.gp10b", ""),
+    emc=("/sys/kernel/nvpmodel_emc_cap/emc_iso_cap",),
+    cpus_off={"MAXN": set(), "MAXQ": {1, 2}, "MAXP_CORE_ALL": set(), "MAXP_CORE_ARM": {1, 2}},
 )
 _THOR = Layout(cpu={"CPU_0": (0, 14)}, gpu=("", "/sys/class/devfreq/gpu-gpc-0"))
 
@@ -131,6 +138,44 @@ _NX_JP5 = replace(
     ram_kib=15_902_232,
     rails_mw=_SMALL_RAILS,
 )
+_NX_SUPER = replace(
+    _NX_JP5,
+    name="orin-nx-16gb-super",
+    module="orin-nx-16gb-super",
+    l4t_rows=("36.4.3+", "36.4.x"),
+    release=_AGX_JP6.release,
+    model="NVIDIA Jetson Orin NX Engineering Reference Developer Kit Super",
+    compatible=("nvidia,p3768-0000+p3767-0000-super", "nvidia,p3767-0000", "nvidia,tegra234"),
+    conf="nvpmodel_p3767_0000_super.conf",
+    layout=_orin(2, newer=True, dla=2, fbp=True),
+    gpu_ceiling_hz=1_173_000_000,
+)
+_NANO_SUPER = replace(
+    _NX_SUPER,
+    name="orin-nano-8gb-super",
+    module="orin-nano-8gb-super",
+    model="NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super",
+    compatible=("nvidia,p3768-0000+p3767-0005-super", "nvidia,p3767-0005", "nvidia,tegra234"),
+    conf="nvpmodel_p3767_0003_super.conf",
+    layout=_orin(2, newer=True, dla=0, fbp=True),
+    cpus=6,
+    cpu_ceiling_khz=1_728_000,
+    gpu_ceiling_hz=1_020_000_000,
+    ram_kib=7_803_000,
+)
+_NANO_JP5 = replace(
+    _NANO_SUPER,
+    name="orin-nano-8gb",
+    module="orin-nano-8gb",
+    l4t_rows=("35.x",),
+    release=_AGX_JP5.release,
+    model="NVIDIA Jetson Orin Nano Engineering Reference Developer Kit",
+    compatible=("nvidia,p3768-0000+p3767-0005", "nvidia,p3767-0005", "nvidia,tegra234"),
+    conf="nvpmodel_p3767_0003.conf",
+    layout=_orin(2, newer=False, dla=0, fbp=True),
+    cpu_ceiling_khz=1_510_400,
+    gpu_ceiling_hz=624_750_000,
+)
 
 BOARDS = (
     _AGX_JP5,
@@ -139,6 +184,16 @@ BOARDS = (
         _AGX_JP6,
         name="orin-agx-devkit-32gb",
         compatible=("nvidia,p3737-0000+p3701-0000", "nvidia,p3701-0000", "nvidia,tegra234"),
+        ram_kib=31_270_000,
+    ),
+    # The first release: its GPU caps are up to 3 % above the later ones.
+    replace(
+        _AGX_JP5,
+        name="orin-agx-devkit-32gb-jp50dp",
+        l4t_rows=("34.x (JetPack 5.0 DP era)",),
+        release=_release(34, "1.0", 30102743, "t186ref"),
+        compatible=("nvidia,p3737-0000+p3701-0000", "nvidia,p3701-0000", "nvidia,tegra234"),
+        gpu_step_hz=103_937_500,
         ram_kib=31_270_000,
     ),
     replace(
@@ -157,30 +212,43 @@ BOARDS = (
     _NX_JP5,
     replace(
         _NX_JP5,
-        name="orin-nx-16gb-super",
-        module="orin-nx-16gb-super",
-        l4t_rows=("36.4.3+", "36.4.x"),
-        release=_AGX_JP6.release,
-        model="NVIDIA Jetson Orin NX Engineering Reference Developer Kit Super",
-        compatible=("nvidia,p3768-0000+p3767-0000-super", "nvidia,p3767-0000", "nvidia,tegra234"),
-        conf="nvpmodel_p3767_0000_super.conf",
-        layout=_orin(2, newer=True, dla=2, fbp=True),
-        gpu_ceiling_hz=1_173_000_000,
+        name="orin-nx-8gb",
+        module="orin-nx-8gb",
+        compatible=("nvidia,p3768-0000+p3767-0001", "nvidia,p3767-0001", "nvidia,tegra234"),
+        conf="nvpmodel_p3767_0001.conf",
+        layout=_orin(2, newer=False, dla=1, fbp=True),
+        cpus=6,
+        gpu_ceiling_hz=765_000_000,
+        ram_kib=7_803_000,
+    ),
+    _NX_SUPER,
+    replace(
+        _NX_SUPER,
+        name="orin-nx-8gb-super",
+        module="orin-nx-8gb-super",
+        compatible=("nvidia,p3768-0000+p3767-0001-super", "nvidia,p3767-0001", "nvidia,tegra234"),
+        conf="nvpmodel_p3767_0001_super.conf",
+        layout=_orin(2, newer=True, dla=1, fbp=True),
+        cpus=6,
+        ram_kib=7_803_000,
+    ),
+    _NANO_JP5,
+    _NANO_SUPER,
+    replace(
+        _NANO_JP5,
+        name="orin-nano-4gb",
+        module="orin-nano-4gb",
+        compatible=("nvidia,p3768-0000+p3767-0004", "nvidia,p3767-0004", "nvidia,tegra234"),
+        conf="nvpmodel_p3767_0004.conf",
+        ram_kib=3_903_000,
     ),
     replace(
-        _NX_JP5,
-        name="orin-nano-8gb-super",
-        module="orin-nano-8gb-super",
-        l4t_rows=("36.4.3+", "36.4.x"),
-        release=_AGX_JP6.release,
-        model="NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super",
-        compatible=("nvidia,p3768-0000+p3767-0005-super", "nvidia,p3767-0005", "nvidia,tegra234"),
-        conf="nvpmodel_p3767_0003_super.conf",
-        layout=_orin(2, newer=True, dla=0, fbp=True),
-        cpus=6,
-        cpu_ceiling_khz=1_728_000,
-        gpu_ceiling_hz=1_020_000_000,
-        ram_kib=7_803_000,
+        _NANO_SUPER,
+        name="orin-nano-4gb-super",
+        module="orin-nano-4gb-super",
+        compatible=("nvidia,p3768-0000+p3767-0004-super", "nvidia,p3767-0004", "nvidia,tegra234"),
+        conf="nvpmodel_p3767_0004_super.conf",
+        ram_kib=3_903_000,
     ),
     replace(
         _AGX_JP5,
@@ -216,6 +284,24 @@ BOARDS = (
         gpu_step_hz=51_000_000,
         ram_kib=7_990_000,
         rails_mw={"VDD_IN": 4000, "VDD_CPU_GPU_CV": 600, "VDD_SOC": 1100},
+        monitor="iio",
+    ),
+    replace(
+        _AGX_JP5,
+        name="jetson-tx2",
+        module="tx2",
+        l4t_rows=("32.x",),
+        release=_release(32, "7.1", 29818004, "t186ref"),
+        model="quill",
+        compatible=("nvidia,p2597-0000+p3310-1000", "nvidia,quill", "nvidia,tegra186"),
+        conf="nvpmodel_t186.conf",
+        layout=_TX2,
+        cpus=6,
+        cpu_ceiling_khz=2_035_200,
+        gpu_ceiling_hz=1_300_500_000,
+        gpu_step_hz=76_500_000,
+        ram_kib=8_045_000,
+        rails_mw={"VDD_IN": 6000, "VDD_CPU": 600, "VDD_GPU": 500, "VDD_SOC": 900, "VDD_DDR": 1100, "VDD_WIFI": 0},
         monitor="iio",
     ),
     replace(
@@ -273,7 +359,7 @@ def in_mode(board: Board, mode: Row, *, locked: bool = False) -> dict[str, bytes
     """
     rows = rows_of(board)
     texts = {
-        **_identity(board),
+        **_identity(board, mode),
         "etc/nvpmodel.conf": conf_text(rows, board.layout, board.cpus),
         "var/lib/nvpmodel/status": f"pmode:{int(mode['mode_id']):04d}\n",
         **_clocks(board, mode, locked),
@@ -285,11 +371,11 @@ def in_mode(board: Board, mode: Row, *, locked: bool = False) -> dict[str, bytes
     return {path.lstrip("/"): text.encode("utf-8") for path, text in texts.items()}
 
 
-def _identity(board: Board) -> dict[str, str]:
+def _identity(board: Board, mode: Row) -> dict[str, str]:
     cpuinfo = "".join(
         f"processor\t: {n}\nFeatures\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm "
         f"lrcpc dcpop asimddp uscat ilrcpc flagm\nCPU implementer\t: 0x41\nCPU part\t: 0xd42\n\n"
-        for n in range(board.cpus)
+        for n in sorted(cpus_on(mode, board.layout, board.cpus))
     )
     free = board.ram_kib // 2
     return {
@@ -305,7 +391,7 @@ def _identity(board: Board) -> dict[str, str]:
 
 def _clocks(board: Board, mode: Row, locked: bool) -> dict[str, str]:
     """What the kernel holds once nvpmodel has set the mode."""
-    online = int(mode["online_cpus"] or board.cpus)
+    online = cpus_on(mode, board.layout, board.cpus)
     texts = _frequency_files(board, online, locked)
     for param, argument, value in settings_of(mode, board.layout, board.cpus):
         held = _held(board, param, argument, value)
@@ -316,22 +402,22 @@ def _clocks(board: Board, mode: Row, locked: bool) -> dict[str, str]:
     return texts
 
 
-def _everywhere(board: Board, param: str, paths: list[str], online: int) -> list[str]:
+def _everywhere(board: Board, param: str, paths: list[str], online: set[int]) -> list[str]:
     """The CPUs of a cluster that are on show one policy under each of their numbers."""
     if param not in board.layout.cpu:
         return paths
     first, count = board.layout.cpu[param]
-    cpus = range(first, min(first + count, online))
+    cpus = sorted(set(range(first, first + count)) & online)
     return [path.replace(f"/cpu{first}/", f"/cpu{cpu}/") for path in paths for cpu in cpus]
 
 
-def _frequency_files(board: Board, online: int, locked: bool) -> dict[str, str]:
+def _frequency_files(board: Board, online: set[int], locked: bool) -> dict[str, str]:
     governor = "performance" if locked else "schedutil"
     cpu_steps = _steps(115_200, 76_800, board.cpu_ceiling_khz)
     gpu_steps = _steps(board.gpu_step_hz * 3, board.gpu_step_hz, board.gpu_ceiling_hz)
     texts: dict[str, str] = {}
     for first, count in board.layout.cpu.values():
-        for cpu in (n for n in range(first, first + count) if n < online):
+        for cpu in sorted(set(range(first, first + count)) & online):
             folder = f"/sys/devices/system/cpu/cpu{cpu}/cpufreq"
             texts[f"{folder}/scaling_available_frequencies"] = " ".join(map(str, cpu_steps)) + " \n"
             texts[f"{folder}/cpuinfo_max_freq"] = f"{board.cpu_ceiling_khz}\n"

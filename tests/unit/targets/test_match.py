@@ -44,8 +44,9 @@ def test_a_board_is_the_target_of_its_mode_and_no_other(name: str, catalog: Cata
             assert found == []
         else:
             assert found[0].what == "power mode"
-            assert found[0].mend is not None
-            assert found[0].mend.startswith("sudo nvpmodel -m ")
+            # MAXP_CORE_DENVER is not in the file that was read for the TX2: no command reaches it there.
+            reachable = (found[0].mend or "").startswith("sudo nvpmodel -m ")
+            assert reachable == (mode.nvpmodel_name != "MAXP_CORE_DENVER")
 
 
 def writes(file: str, text: str) -> Callable[[Path], None]:
