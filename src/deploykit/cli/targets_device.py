@@ -45,14 +45,15 @@ def detect(
     from deploykit.cli.output import emit, warn
     from deploykit.probe import detect as detecting
     from deploykit.probe.device import look_at
+    from deploykit.probe.doctor import gather
     from deploykit.probe.snapshot import opened, save_snapshot
-    from deploykit.probe.software import software_of
     from deploykit.targets.catalog import load_catalog
 
     with opened(root) as folder:
         look = look_at(folder)
         if save is not None:
-            save_snapshot(look, save, software_of(look.tree, folder))
+            # The facts of the doctor go in too, so that `doctor --root` says of the snapshot what it says here.
+            save_snapshot(look, save, gather(look, folder).software)
     found = detecting.detect(look.state, load_catalog())
     for warning in found.warnings:
         warn(warning)

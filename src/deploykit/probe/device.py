@@ -49,7 +49,7 @@ def look_at(root: Path = THIS_MACHINE) -> Look:
     """As `device_state`, with what was read."""
     tree = Tree(root)
     live = root.resolve() == THIS_MACHINE
-    nvml, record = _live_nvml_state() if live else (_recorded_nvml_state(root), {})
+    nvml, record = _live_nvml_state() if live else _recorded_nvml_state(root)
     state = DeviceState(
         jetson=read_jetson(tree) if is_jetson(tree) else None,
         nvml=nvml,
@@ -69,8 +69,9 @@ def _live_nvml_state() -> tuple[NvmlState, dict[str, Any]]:
         return no_nvml(refusal), {"nvmlDeviceGetCount": {"refused": refusal.code, "text": str(refusal)}}
 
 
-def _recorded_nvml_state(root: Path) -> NvmlState:
+def _recorded_nvml_state(root: Path) -> tuple[NvmlState, dict[str, Any]]:
+    nvml = recorded_nvml(root)
     try:
-        return read_nvml(recorded_nvml(root))
+        return read_nvml(nvml), nvml.record
     except NvmlRefusal as refusal:
-        return no_nvml(refusal)
+        return no_nvml(refusal), nvml.record

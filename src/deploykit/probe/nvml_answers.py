@@ -114,14 +114,18 @@ class LiveNvml:
 
 
 class RecordedNvml:
-    """Answers of a snapshot."""
+    """Answers of a snapshot.
+
+    Attributes:
+        record: Question → answer.
+    """
 
     def __init__(self, record: dict[str, Any]) -> None:
-        self._record = record
+        self.record = record
 
     def ask(self, question: str, device: str = "", *arguments: int) -> Any:
         """As `Nvml.ask`."""
-        entry = self._record.get(_key(question, device, arguments))
+        entry = self.record.get(_key(question, device, arguments))
         if not isinstance(entry, dict) or not entry.keys() & {"answer", "refused"}:
             raise NvmlRefusal(_NOT_RECORDED, "not recorded in this snapshot")
         if "refused" in entry:
@@ -134,7 +138,7 @@ def recorded_nvml(root: Path) -> RecordedNvml:
     """The answers that a snapshot holds; one without any refuses every question."""
     try:
         record = json.loads((root / RECORD_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         record = {}
     return RecordedNvml(record if isinstance(record, dict) else {})
 

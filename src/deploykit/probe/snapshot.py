@@ -1,8 +1,8 @@
 """A snapshot: the files that the probes read of a machine, in one .tar.gz that replays through the same code.
 
 Inside are the files under the paths they have on the machine, and below `deploykit/` what is no file there: where links
-pointed, what the NVIDIA library answered and which releases are installed. It holds part numbers, GPU UUIDs and process
-ids; no serial number, no host name, no user's file.
+pointed, what could not be read, what the NVIDIA library answered and which releases are installed. It holds part
+numbers, GPU UUIDs and process ids; no serial number, no host name, no user's file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from deploykit.base.errors import UsageError
 from deploykit.probe import software
 from deploykit.probe.device import Look
 from deploykit.probe.nvml_answers import RECORD_FILE
-from deploykit.probe.tree import LINKS_FILE
+from deploykit.probe.tree import DENIED_FILE, LINKS_FILE
 
 # Far above any real snapshot (some 50 KB), far below what would fill a disk.
 _MOST_FILES = 20_000
@@ -41,6 +41,8 @@ def save_snapshot(look: Look, path: Path, installed: software.Software | None) -
     contents = {name: _without_serial(data) for name, data in look.tree.seen.items()}
     if look.tree.links:
         contents[LINKS_FILE] = _json(look.tree.links)
+    if look.tree.denied:
+        contents[DENIED_FILE] = _json(sorted(look.tree.denied))
     if look.nvml_record:
         contents[RECORD_FILE] = _json(look.nvml_record)
     if installed is not None:

@@ -9,7 +9,7 @@ import re
 from importlib import metadata
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from deploykit.probe.provider_check import loading_providers
 from deploykit.probe.tree import Tree
@@ -72,7 +72,7 @@ def recorded(root: Path) -> Software | None:
     """What a snapshot recorded; None where it holds none."""
     try:
         return Software.model_validate(json.loads((root / RECORD_FILE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, ValidationError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

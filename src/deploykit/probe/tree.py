@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cached_property
 from pathlib import Path
 
 LINKS_FILE = "deploykit/links.json"
 """In a snapshot: where the links of the machine pointed."""
+
+DENIED_FILE = "deploykit/denied.json"
+"""In a snapshot: which files were there and could not be read."""
 
 # sysfs and procfs files are a page or two; the largest one wanted is /proc/cpuinfo of a machine with 256 CPUs.
 _LIMIT_BYTES = 1 << 20
@@ -45,6 +49,8 @@ class Tree:
             return None
         except (OSError, ValueError):
             # Some sysfs files exist and answer EIO or ENODEV while their part is off.
+            if path in self._recorded_denied:
+                self.denied.add(path)
             return None
         self.seen[path] = data
         return data
@@ -66,7 +72,7 @@ class Tree:
     def link(self, path: str) -> str | None:
         """Where a link points; None where it is none."""
         path = path.lstrip("/")
-        recorded = self._recorded_links().get(path)
+        recorded = self._recorded_links.get(path)
         target = recorded if recorded is not None else self._read_link(path)
         if target is not None:
             self.links[path] = target
@@ -78,14 +84,26 @@ class Tree:
         except OSError:
             return None
 
+    @cached_property
     def _recorded_links(self) -> dict[str, str]:
-        try:
-            links = json.loads((self.root / LINKS_FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
+        links = _json_of(self.root / LINKS_FILE)
         if not isinstance(links, dict):
             return {}
         return {path: target for path, target in links.items() if isinstance(target, str)}
+
+    @cached_property
+    def _recorded_denied(self) -> set[str]:
+        paths = _json_of(self.root / DENIED_FILE)
+        return {path for path in paths if isinstance(path, str)} if isinstance(paths, list) else set()
+
+
+def _json_of(path: Path) -> object:
+    """What a JSON file holds; None where it is absent or none."""
+    try:
+        found: object = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found
 
 
 def whole_number(text: str | None) -> int | None:

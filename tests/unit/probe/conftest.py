@@ -20,7 +20,7 @@ def boards() -> Path:
 
 
 @pytest.fixture
-def state_of() -> Callable[[str], DeviceState]:
+def state_of(in_memory: None) -> Callable[[str], DeviceState]:
     """Name of a recorded snapshot → its state."""
 
     def read(name: str) -> DeviceState:
@@ -31,7 +31,7 @@ def state_of() -> Callable[[str], DeviceState]:
 
 
 @pytest.fixture
-def board_root() -> Iterator[Callable[[str], Path]]:
+def board_root(in_memory: None) -> Iterator[Callable[[str], Path]]:
     """Name of a recorded snapshot → a folder that it is unpacked in, to be changed at will."""
     with contextlib.ExitStack() as stack:
         yield lambda name: stack.enter_context(opened(BOARDS / f"{name}.tar.gz"))

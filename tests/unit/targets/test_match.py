@@ -12,6 +12,8 @@ from deploykit.targets.identity import gpu_device, jetson_device, resolve_here
 from deploykit.targets.match import Difference, match, mends, sms_on, wrong
 from deploykit.targets.state import DeviceState, GpuState, JetsonState, MigDevice
 
+pytestmark = pytest.mark.usefixtures("in_memory")
+
 BOARDS = Path(__file__).resolve().parents[2] / "fixtures" / "boards"
 JETSONS = sorted(path.name.removesuffix(".tar.gz") for path in BOARDS.glob("*.*.tar.gz"))
 
