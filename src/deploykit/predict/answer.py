@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -40,6 +41,8 @@ class Prediction:
         why: One line of reasons.
         level: Two-sided level of the intervals.
         spread: Standard deviation of log latency, noise of a run included.
+        quantiles: Interval multipliers, see `intervals.multiplier`.
+        use: Which of them are this scenario's.
         memory: What the engine wants of the target's memory.
     """
 
@@ -56,7 +59,7 @@ class Prediction:
     why: str
     level: float
     spread: float
-    quantiles: dict[str, dict[float, float]]
+    quantiles: Mapping[str, Mapping[float, float]]
     use: str
     memory: MemoryFit
     provenance: Literal[Provenance.PREDICTED] = Provenance.PREDICTED

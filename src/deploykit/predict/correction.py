@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,12 +182,14 @@ def _mix(features: ModelFeatures) -> tuple[float, ...]:
     )
 
 
-def bases(a: Inputs, b: Inputs) -> dict[str, Floats]:
-    """The base kernels between two sets of points, [len(a), len(b)] each."""
+def bases(a: Inputs, b: Inputs, but: str = "") -> dict[str, Floats]:
+    """The base kernels between two sets of points, [len(a), len(b)] each, `but` one."""
     found: dict[str, Floats] = {}
     for name, codes in a.codes.items():
         found[f"={name}"] = (codes[:, None] == b.codes[name][None, :]).astype(float)
     for name, values in a.smooth.items():
+        if f"~{name}" == but:
+            continue
         found[f"~{name}"] = np.exp(_square_distance(values, b.smooth[name]) / (-2.0 * LENGTHS[name] ** 2))
     for name, factor in a.factors.items():
         found[f"*{name}"] = np.outer(factor, b.factors[name])
@@ -214,19 +217,40 @@ def _product(base: Mapping[str, Floats], factors: tuple[str, ...], shape: tuple[
 
 
 def covariance(a: Inputs, b: Inputs, spread: Mapping[str, float]) -> Floats:
-    """The whole covariance, [len(a), len(b)]; terms that share their first factor are summed before it is applied."""
-    base = bases(a, b)
-    total = np.zeros((len(a), len(b)))
-    by_first: dict[str, Floats] = {}
-    for term, factors in TERMS.items():
-        variance = spread[term] ** 2
-        rest = _product(base, factors[1:], total.shape) if len(factors) > 1 else None
-        head = factors[0] if factors else ""
-        part = by_first.setdefault(head, np.zeros(total.shape))
-        part += variance if rest is None else variance * rest
-    for head, part in by_first.items():
-        total += part if not head else base[head] * part
+    """The whole covariance, [len(a), len(b)].
+
+    Questions of one curve differ in their bounds only. So all that does not depend on bounds is worked out once for
+    each distinct point of `a`, as an offset and as a factor of the bounds' kernel.
+    """
+    distinct, back = _distinct(a)
+    offset, factor = _parts(distinct, b, spread)
+    total = np.exp(_square_distance(a.smooth[_BOUND], b.smooth[_BOUND]) / (-2.0 * LENGTHS[_BOUND] ** 2))
+    total *= factor[back]
+    total += offset[back]
     return total
+
+
+_BOUND = "bound"
+
+
+def _distinct(a: Inputs) -> tuple[Inputs, Codes]:
+    """Points that differ in more than their bounds, and for each point of `a` which of them it is, [len(a)]."""
+    columns = [*a.codes.values(), *a.factors.values()]
+    columns += [values.T for name, values in a.smooth.items() if name != _BOUND]
+    _, first, back = np.unique(np.vstack(columns).T, axis=0, return_index=True, return_inverse=True)
+    return a.take(first), np.asarray(back, dtype=np.int64).reshape(-1)
+
+
+def _parts(a: Inputs, b: Inputs, spread: Mapping[str, float]) -> tuple[Floats, Floats]:
+    """Sum of the terms without bounds, and of the others without that factor, [len(a), len(b)] each."""
+    base = bases(a, b, but=f"~{_BOUND}")
+    shape = (len(a), len(b))
+    offset, factor = np.zeros(shape), np.zeros(shape)
+    for term, factors in TERMS.items():
+        rest = tuple(name for name in factors if name != f"~{_BOUND}")
+        part = factor if len(rest) < len(factors) else offset
+        part += spread[term] ** 2 * _product(base, rest, shape)
+    return offset, factor
 
 
 def prior_variance(question: Inputs, spread: Mapping[str, float]) -> Floats:
@@ -276,22 +300,53 @@ class Posterior:
 
     Attributes:
         train: Observed points.
-        weights: K⁻¹·residual, [N].
+        residual: log(measured ÷ analytic) of each, [N].
         precision: K⁻¹ with the noise in K, [N, N].
+        weights: K⁻¹·residual, [N].
         spread: The terms' standard deviations.
     """
 
     train: Inputs
-    weights: Floats
+    residual: Floats
     precision: Floats
+    weights: Floats
     spread: Mapping[str, float]
 
-    def at(self, question: Inputs) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of log(measured ÷ analytic) of questions, without noise; [M] each."""
+    def at(self, question: Inputs) -> tuple[Floats, Floats, Floats]:
+        """What is known of questions, without noise.
+
+        Returns:
+            Mean and standard deviation of log(measured ÷ analytic), [M] each, and the covariance with what was
+            observed, [M, N].
+        """
         cross = covariance(question, self.train, self.spread)
         explained = np.einsum("ij,ij->i", cross @ self.precision, cross)
         variance = prior_variance(question, self.spread) - explained
-        return cross @ self.weights, np.sqrt(np.maximum(variance, 1e-6))
+        return cross @ self.weights, np.sqrt(np.maximum(variance, 1e-6)), cross
+
+    def extended(self, extra: Inputs, residual: Floats, noise: Floats) -> Posterior:
+        """The process after some more observations, which come as for `condition`: the inverse of a bordered matrix."""
+        cross = covariance(extra, self.train, self.spread)
+        carried = cross @ self.precision
+        corner = np.linalg.inv(covariance(extra, extra, self.spread) + np.diag(noise) - carried @ cross.T)
+        side = corner @ carried
+        precision = np.block([[self.precision + carried.T @ side, -side.T], [-side, corner]])
+        both = np.concatenate([self.residual, residual])
+        return Posterior(joined(self.train, extra), both, precision, precision @ both, self.spread)
+
+
+def joined(a: Inputs, b: Inputs) -> Inputs:
+    """The points of both, in order."""
+
+    def both(x: Mapping[str, NDArray[Any]], y: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        return {name: np.concatenate([x[name], y[name]]) for name in x}
+
+    return Inputs(
+        both(a.codes, b.codes),
+        both(a.smooth, b.smooth),
+        both(a.factors, b.factors),
+        np.concatenate([a.log_ms, b.log_ms]),
+    )
 
 
 def condition(train: Inputs, residual: Floats, noise: Floats, spread: Mapping[str, float]) -> Posterior:
@@ -304,7 +359,7 @@ def condition(train: Inputs, residual: Floats, noise: Floats, spread: Mapping[st
         spread: The terms' standard deviations.
     """
     precision: Floats = np.asarray(np.linalg.inv(covariance(train, train, spread) + np.diag(noise)), np.float64)
-    return Posterior(train, precision @ residual, precision, spread)
+    return Posterior(train, residual, precision, precision @ residual, spread)
 
 
 def tail_scale(train: Inputs, residual: Floats, noise: Floats, spread: Mapping[str, float]) -> Floats:

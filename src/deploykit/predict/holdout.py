@@ -136,7 +136,7 @@ class Trial:
     def judge(self, fold: Fold) -> list[Judged]:
         """Predict a fold's held-out cells."""
         question = self._inputs.take(fold.test)
-        mean, spread = self.fitted(fold.train).at(question)
+        mean, spread, _ = self.fitted(fold.train).at(question)
         noise = np.array([self.settings.noise[noise_class(self.points[i])] for i in fold.test])
         return self.judge_with(fold, question.log_ms + mean, np.hypot(spread, noise))
 

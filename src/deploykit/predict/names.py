@@ -14,6 +14,7 @@ from deploykit.predict.kernels import ModelFeatures, read_features
 DATA = Path(__file__).resolve().parent / "data"
 _FEATURES = DATA / "features"
 _NAMES = DATA / "names.csv"
+_SAME_WORK = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,5 +86,21 @@ def network_named(name: str) -> Network:
 
 
 def network_of(features: ModelFeatures) -> Network:
-    """A model that only its graph describes: a network and family of its own."""
-    return Network(features.model, features.model, features.model, None, features)
+    """A model that its graph describes: a network that is listed, if it has that name and does that work, else its own.
+
+    A user's `resnet50` with another head or input size must not pass for the one that others have measured.
+    """
+    name = features.model
+    if name not in known_names():
+        return Network(name, name, name, None, features)
+    listed = network_named(name)
+    if _alike(features, listed.features):
+        return Network(name, listed.network, listed.family, listed.precision, features)
+    own = f"{name} (own graph)"
+    return Network(own, own, listed.family, None, features)
+
+
+def _alike(a: ModelFeatures, b: ModelFeatures) -> bool:
+    """Whether operations and weights agree within a tenth."""
+    pairs = ((a.flops, b.flops), (a.parameters or a.weights, b.parameters or b.weights))
+    return all(abs(x - y) <= _SAME_WORK * max(x, y) for x, y in pairs)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -66,8 +67,16 @@ class Observation:
     ids: tuple[str, ...]
 
 
-def point_of(measurement: Measurement, machine: Machine) -> Point | str:
-    """The point that a measurement speaks of, or in words why it cannot be used."""
+def point_of(
+    measurement: Measurement, machine: Machine, named: Mapping[str, Network] = MappingProxyType({})
+) -> Point | str:
+    """The point that a measurement speaks of, or in words why it cannot be used.
+
+    Args:
+        measurement: Published or own.
+        machine: Its target.
+        named: Networks by name that no table lists; they go first.
+    """
     source = source_of(measurement)
     if not measurement.valid:
         return measurement.invalid_reasons[0]
@@ -75,8 +84,10 @@ def point_of(measurement: Measurement, machine: Machine) -> Point | str:
         return f"runtime {measurement.runtime}: the predictor knows TensorRT engines only"
     if measurement.conditions.get("harness") == "Triton":
         return "served through Triton, whose own cost counts too"
+    if measurement.streams > 1:
+        return "several queries in flight at once"
     try:
-        network = network_named(network_name(measurement))
+        network = named.get(measurement.model) or network_named(network_name(measurement))
     except UnknownNameError:
         return f"no layer features of {measurement.model}"
     precision = measurement.precision or network.precision or Precision.FP16
@@ -96,11 +107,17 @@ def point_of(measurement: Measurement, machine: Machine) -> Point | str:
         batch=batch,
         source=source,
         year=era(year),
-        copies=source == MLPERF and "transfers" not in measurement.conditions,
+        copies=_copies(measurement, source),
         dla=measurement.conditions.get("engines") == "GPU and both DLAs",
         fresh=source == MLPERF and year < FIRST_ROUND_YEAR.get(network.network, 0.0) + 0.2,
         limit_ms=_limit(measurement),
     )
+
+
+def _copies(measurement: Measurement, source: str) -> bool:
+    """Whether copies to the device count: in MLPerf unless a row says otherwise, in an own run where it says so."""
+    transfers = measurement.conditions.get("transfers")
+    return transfers is None if source == MLPERF else transfers == "host"
 
 
 def network_name(measurement: Measurement) -> str:
@@ -167,13 +184,16 @@ def value_ms(measurement: Measurement) -> float | None:
 
 
 def observations(
-    measurements: Iterable[Measurement], machine_of: Callable[[str], Machine | str]
+    measurements: Iterable[Measurement],
+    machine_of: Callable[[str], Machine | str],
+    named: Mapping[str, Network] = MappingProxyType({}),
 ) -> tuple[list[Observation], dict[str, int]]:
     """Pool comparable measurements: the median of each point.
 
     Args:
         measurements: Published or own.
         machine_of: Target slug → machine, or in words why there is none.
+        named: Networks by name that no table lists.
 
     Returns:
         The observations, and reason → rows left out for it.
@@ -183,7 +203,7 @@ def observations(
     left_out: dict[str, int] = defaultdict(int)
     for measurement in measurements:
         machine = machine_of(measurement.target)
-        point = machine if isinstance(machine, str) else point_of(measurement, machine)
+        point = machine if isinstance(machine, str) else point_of(measurement, machine, named)
         value = value_ms(measurement)
         if isinstance(point, str) or value is None:
             left_out[point if isinstance(point, str) else "holds neither this scenario's latency nor a rate"] += 1

@@ -20,7 +20,7 @@ _OFFLINE_FLOPS = 4e12
 """Work of a batch that fills the largest card: Offline runs choose about that (2048 of ResNet-50 on an A100)."""
 _OFFLINE_MOST = 1024
 _DECODING_BATCH = 64
-_SERVER_BATCHES = tuple(2**i for i in range(11))
+_SERVER_MOST_LOG2 = 10
 _SERVER_SHARE_OF_LIMIT = 0.5
 """A query waits for the batch before its own, so that a batch may take half the limit."""
 
@@ -112,11 +112,13 @@ def _engine_batches(points: list[Point], features: ModelFeatures, constants: Con
         machines = fleet([points[i].machine for i in served])
         precision = [points[i].precision for i in served]
         limit = np.array([points[i].limit_ms or math.inf for i in served]) * 1e-3 * _SERVER_SHARE_OF_LIMIT
-        best = np.ones(len(served))
-        for size in _SERVER_BATCHES:
-            sizes = np.full(len(served), float(size))
-            fits = batch_time(features, machines, sizes, precision, constants).device_s <= limit
-            best = np.where(fits & (sizes <= batch[served]), sizes, best)
+        most = np.minimum(np.log2(np.maximum(batch[served], 1.0)).astype(int), _SERVER_MOST_LOG2)
+        low, high = np.zeros(len(served), int), most + 1
+        for _ in range(_SERVER_MOST_LOG2.bit_length()):
+            middle = (low + high) // 2
+            fits = batch_time(features, machines, 2.0**middle, precision, constants).device_s <= limit
+            low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+        best = 2.0**low
         batch[served] = best
     return batch
 
