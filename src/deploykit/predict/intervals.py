@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 import numpy as np
 
@@ -88,6 +89,7 @@ def multiplier(table: Mapping[str, Mapping[float, float]], rung: Rung, use: str,
     return float(np.interp(wanted, [0.0, *scores], [0.0, *(known[each] for each in levels)]))
 
 
+@lru_cache(maxsize=64)
 def _normal_score(level: float) -> float:
     """Two-sided normal quantile, by Newton's method on the error function."""
     x = 1.0
