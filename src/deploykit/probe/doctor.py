@@ -6,59 +6,22 @@ Each rule is a function that yields findings; a rule that lacks its facts yields
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from deploykit.base.errors import DeviceAbsent
+from deploykit.probe.board_rules import BOARD_RULES
 from deploykit.probe.device import Look
-from deploykit.probe.driver_tables import driver_needed, shipped_with, version_tuple
+from deploykit.probe.driver_tables import driver_needed, version_tuple
+from deploykit.probe.findings import Facts, Finding, Rule
 from deploykit.probe.mig import VISIBLE_VARIABLE, choose
 from deploykit.probe.software import Software, software_of
 from deploykit.probe.tree import Tree
-from deploykit.targets.match import cap_mhz, needs_reboot
-from deploykit.targets.state import DeviceState, JetsonState, NvpMode
-
-Level = Literal["problem", "warning", "note"]
-_ORDER = ("problem", "warning", "note")
 
 _NVIDIA = 0x10DE
 _DISPLAY_CLASS = 0x03
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing.
-
-    Attributes:
-        level: `problem`: does not work or gives wrong numbers. `warning`: works worse than it could. `note`.
-        mend: The command or step that mends it.
-    """
-
-    level: Level
-    what: str
-    why: str
-    mend: str | None = None
-
-
-@dataclass(frozen=True)
-class Facts:
-    """All that the rules know.
-
-    Attributes:
-        software: None for a snapshot that did not record it.
-        pci_gpus: NVIDIA display devices on the PCI bus.
-        denied: Files that are there and may not be read.
-        in_video_group: Whether this process may use a Jetson's GPU nodes; None where that is not known.
-    """
-
-    state: DeviceState
-    software: Software | None = None
-    pci_gpus: int = 0
-    denied: tuple[str, ...] = ()
-    in_video_group: bool | None = None
-    visible: str | None = None
+_ORDER = ("problem", "warning", "note")
 
 
 @dataclass(frozen=True)
@@ -119,7 +82,7 @@ def _driver(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _driver_for_torch(facts: Facts) -> Iterator[Finding]:
+def _driver_for_packages(facts: Facts) -> Iterator[Finding]:
     software, driver = facts.software, facts.state.nvml.driver
     if software is None or facts.state.jetson is not None or driver is None:
         return
@@ -133,43 +96,37 @@ def _driver_for_torch(facts: Facts) -> Iterator[Finding]:
             least = ".".join(map(str, needed))
             yield Finding(
                 "problem",
-                f"{what} is built for CUDA {cuda}, and the driver is {driver}",
+                f"{what} uses CUDA {cuda}, and the driver is {driver}",
                 f"CUDA {cuda.split('.')[0]} needs driver {least} or later",
                 f"install driver {least} or later, or a build for CUDA {facts.state.nvml.cuda or 'of this driver'}",
             )
 
 
+def _toolkit(facts: Facts) -> Iterator[Finding]:
+    toolkit = facts.software.system_cuda if facts.software else None
+    driver, needed = facts.state.nvml.driver, driver_needed(toolkit or "")
+    if needed is not None and driver is not None and version_tuple(driver) < needed and facts.state.jetson is None:
+        yield Finding(
+            "warning",
+            f"/usr/local/cuda is CUDA {toolkit}, and the driver is {driver}",
+            f"programs that are built here need driver {'.'.join(map(str, needed))} or later to run",
+            f"install that driver, or the toolkit of CUDA {facts.state.nvml.cuda or 'this driver'}",
+        )
+
+
 def _built_for(software: Software) -> Iterator[tuple[str, str]]:
-    """Package → the CUDA it is built for."""
+    """What brings a CUDA of its own → which."""
     if software.torch_cuda:
         yield f"torch {software.packages.get('torch', '')}".strip(), software.torch_cuda
     for name in ("tensorrt_cu12", "tensorrt_cu13"):
         if name in software.packages:
             yield f"TensorRT {software.packages[name]}", name[-2:]
+    for name in _RUNTIMES:
+        if name in software.packages:
+            yield f"the CUDA runtime of the package {name}", software.packages[name]
 
 
-def _tensorrt_of_jetpack(facts: Facts) -> Iterator[Finding]:
-    board, software = facts.state.jetson, facts.software
-    if board is None or board.jetpack is None or software is None:
-        return
-    shipped = shipped_with(board.jetpack)
-    found = software.packages.get("tensorrt") or software.system_tensorrt
-    if shipped is None:
-        return
-    if found is None:
-        yield Finding(
-            "warning",
-            "TensorRT is not to be seen from this Python",
-            f"JetPack {board.jetpack} carries TensorRT {shipped[0]}, in the system's own Python packages",
-            "sudo apt install nvidia-jetpack, and make the environment with: python3 -m venv --system-site-packages",
-        )
-    elif version_tuple(found)[:2] != version_tuple(shipped[0]):
-        yield Finding(
-            "warning",
-            f"TensorRT {found} on JetPack {board.jetpack}, which carries {shipped[0]}",
-            "engines of one TensorRT do not load in another, and its figures are not comparable",
-            "use the system's own: pip uninstall tensorrt",
-        )
+_RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu11", "nvidia-cuda-runtime-cu12")
 
 
 def _two_onnxruntimes(facts: Facts) -> Iterator[Finding]:
@@ -181,6 +138,20 @@ def _two_onnxruntimes(facts: Facts) -> Iterator[Finding]:
             "they write into one folder: which one is imported depends on the order of installation",
             "pip uninstall -y onnxruntime onnxruntime-gpu && pip install onnxruntime-gpu",
         )
+
+
+def _no_runtime(facts: Facts) -> Iterator[Finding]:
+    packages = facts.software.packages if facts.software else {}
+    if facts.software is not None and not packages.keys() & _RUNTIME_PACKAGES:
+        yield Finding(
+            "warning",
+            "no runtime is installed",
+            "`deploykit bench` has neither onnxruntime nor TensorRT nor torch to run a model",
+            "pip install 'deploykit[cpu]', or 'deploykit[gpu]' beside an NVIDIA GPU",
+        )
+
+
+_RUNTIME_PACKAGES = {"onnxruntime", "onnxruntime-gpu", "tensorrt", "tensorrt_rtx", "torch"}
 
 
 def _providers(facts: Facts) -> Iterator[Finding]:
@@ -199,7 +170,9 @@ def _providers(facts: Facts) -> Iterator[Finding]:
             "warning",
             "onnxruntime is a CPU build",
             "the GPU is not used by the runtime onnxruntime",
-            "pip uninstall -y onnxruntime && pip install onnxruntime-gpu",
+            "install the build for this JetPack (docs/jetson.md); pip's own index has none"
+            if facts.state.jetson
+            else "pip uninstall -y onnxruntime && pip install onnxruntime-gpu",
         )
 
 
@@ -248,71 +221,6 @@ def _visible(facts: Facts) -> Iterator[Finding]:
         yield Finding("problem", f"{VISIBLE_VARIABLE} shows no GPU", str(absent), f"unset {VISIBLE_VARIABLE}")
 
 
-def _power_mode(facts: Facts) -> Iterator[Finding]:
-    board = facts.state.jetson
-    if board is None:
-        return
-    if board.conf_fault:
-        yield Finding(
-            "problem",
-            f"the power modes cannot be read: {board.conf_fault}",
-            "nobody can say which mode a measurement is of",
-            "in a container: -v /etc/nvpmodel.conf:/etc/nvpmodel.conf:ro -v /var/lib/nvpmodel:/var/lib/nvpmodel:ro",
-        )
-        return
-    mode, best = board.mode, _fastest(board)
-    if mode is None:
-        yield Finding(
-            "problem", "the saved power mode is none of the board's", "the mode is unknown", "sudo nvpmodel -q"
-        )
-    elif needs_reboot(board, mode):
-        yield Finding(
-            "problem",
-            f"{mode.name} is saved, and the GPU's power gating is still that of another mode",
-            "a measurement now would be of neither mode",
-            "sudo reboot",
-        )
-    elif best is not None and best.id != mode.id:
-        yield Finding(
-            "note",
-            f"the power mode is {mode.name}, not the fastest ({best.name})",
-            "figures of this mode are right for this mode only",
-            f"deploykit targets apply, or sudo nvpmodel -m {best.id}",
-        )
-
-
-def _fastest(board: JetsonState) -> NvpMode | None:
-    """The mode with the highest GPU cap, with the most CPUs among those: ids are in no order."""
-
-    def rank(mode: NvpMode) -> tuple[float, int]:
-        cap = cap_mhz("GPU MAX_FREQ", mode.settings.get("GPU MAX_FREQ", "-1"))
-        cpus = sum(key.startswith("CPU_ONLINE") and value == "1" for key, value in mode.settings.items())
-        return (float("inf") if cap is None else cap, cpus)
-
-    return max(board.modes, key=rank, default=None)
-
-
-def _board_sensors(facts: Facts) -> Iterator[Finding]:
-    board = facts.state.jetson
-    if board is None:
-        return
-    if facts.in_video_group is False:
-        yield Finding(
-            "problem",
-            "this user is not in the group `video`",
-            "the GPU's device nodes are for root and that group",
-            "sudo usermod -aG video $USER, then log in again",
-        )
-    if board.power.total_w is None:
-        rails = ", ".join(board.power.unreadable)
-        yield Finding(
-            "warning",
-            f"the rails {rails} cannot be read" if rails else "no rail is known to be the module's total",
-            "power and energy will be missing from measurements",
-            "in a container: -v /sys:/sys:ro; else: sudo chmod a+r /sys/bus/i2c/drivers/ina3221/*/hwmon/*/*_input",
-        )
-
-
 def _cpu(facts: Facts) -> Iterator[Finding]:
     denied = [path for path in facts.denied if path.endswith("energy_uj")]
     if denied and facts.state.jetson is None:
@@ -332,18 +240,17 @@ def _cpu(facts: Facts) -> Iterator[Finding]:
         )
 
 
-Rule = Callable[[Facts], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
     _driver,
-    _driver_for_torch,
-    _tensorrt_of_jetpack,
+    _driver_for_packages,
+    _toolkit,
     _two_onnxruntimes,
+    _no_runtime,
     _providers,
     _mig,
     _cards,
     _visible,
-    _power_mode,
-    _board_sensors,
+    *BOARD_RULES,
     _cpu,
 )
 

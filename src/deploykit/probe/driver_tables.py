@@ -1,7 +1,9 @@
 """Which releases belong together. Each table names its source; what is not in one is not known, and nothing is said.
 
 JETPACK_OF_L4T: rbonghi/jetson_stats jtop/core/jetson_variables.py (f41d5cadfeaf), and NVIDIA's JetPack archive.
-SHIPPED_WITH_JETPACK: release notes of each JetPack, developer.nvidia.com/embedded/jetpack-archive.
+SHIPPED_WITH_JETPACK: release notes of each JetPack, developer.nvidia.com/embedded/jetpack-archive; of 7.2
+    straga/jetson-jp7-onnxruntime README.md (L4T r39.2, CUDA 13.2, TensorRT 10.16).
+PYTHON_OF_JETPACK: the Ubuntu release that each is made of (20.04, 22.04, 24.04).
 DRIVER_FOR_CUDA: docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1.
 """
 
@@ -47,7 +49,11 @@ SHIPPED_WITH_JETPACK = (
     ("6.0", "8.6", "12.2"),
     ("6.1", "10.3", "12.6"),
     ("7.0", "10.13", "13.0"),
+    ("7.2", "10.16", "13.2"),
 )
+
+PYTHON_OF_JETPACK = {4: "3.6", 5: "3.8", 6: "3.10", 7: "3.12"}
+"""JetPack major → the Python that its TensorRT bindings are built for."""
 
 DRIVER_FOR_CUDA = {11: (450, 80, 2), 12: (525,), 13: (580,)}
 """CUDA major → the oldest driver that runs programs built with any minor version of it."""
@@ -67,6 +73,11 @@ def shipped_with(jetpack: str) -> tuple[str, str] | None:
         if version_tuple(first) <= version_tuple(jetpack):
             found = (tensorrt, cuda)
     return found
+
+
+def python_of(jetpack: str) -> str | None:
+    """The Python, `major.minor`, that JetPack's own packages are for."""
+    return PYTHON_OF_JETPACK.get(version_tuple(jetpack)[0]) if version_tuple(jetpack) else None
 
 
 def driver_needed(cuda: str) -> tuple[int, ...] | None:

@@ -16,9 +16,14 @@ from deploykit.probe.tree import Tree
 
 RECORD_FILE = "deploykit/software.json"
 
+_CUDA_VERSION_FILE = "usr/local/cuda/version.json"
+
 _PACKAGES = (
     "deploykit",
     "numpy",
+    "nvidia-cuda-runtime",
+    "nvidia-cuda-runtime-cu11",
+    "nvidia-cuda-runtime-cu12",
     "nvidia-ml-py",
     "onnx",
     "onnxruntime",
@@ -40,6 +45,7 @@ class Software(BaseModel):
         torch_cuda: The CUDA that torch was built for; None for a CPU build or no torch.
         providers: Provider of onnxruntime → why it does not load, None where it does; None: no onnxruntime.
         system_tensorrt: Version of the system's libnvinfer, as JetPack installs it.
+        system_cuda: Version of the CUDA toolkit in /usr/local/cuda.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -49,6 +55,7 @@ class Software(BaseModel):
     torch_cuda: str | None = None
     providers: dict[str, str | None] | None = None
     system_tensorrt: str | None = None
+    system_cuda: str | None = None
 
 
 def software_of(tree: Tree, root: Path) -> Software | None:
@@ -65,6 +72,7 @@ def installed(tree: Tree) -> Software:
         torch_cuda=_torch_cuda(),
         providers=loading_providers() if packages.keys() & {"onnxruntime", "onnxruntime-gpu"} else None,
         system_tensorrt=_system_tensorrt(tree),
+        system_cuda=_system_cuda(tree),
     )
 
 
@@ -94,6 +102,11 @@ def _torch_cuda() -> str | None:
         if match := re.search(r"^cuda\b[^=\n]*=\s*['\"]([0-9.]+)['\"]", text, re.MULTILINE):
             return match[1]
     return None
+
+
+def _system_cuda(tree: Tree) -> str | None:
+    match = re.search(r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"([0-9.]{1,20})"', tree.text(_CUDA_VERSION_FILE) or "")
+    return match[1] if match else None
 
 
 def _system_tensorrt(tree: Tree) -> str | None:

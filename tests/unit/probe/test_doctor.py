@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from deploykit.probe.device import look_at
-from deploykit.probe.doctor import Facts, examine, gather
+from deploykit.probe.doctor import examine, gather
+from deploykit.probe.findings import Facts
 from deploykit.probe.software import Software, recorded
 from deploykit.targets.state import DeviceState, GpuState, NvmlState
 
@@ -72,6 +73,12 @@ def test_both_onnxruntimes() -> None:
     assert found == ["both onnxruntime 1.20.0 and onnxruntime-gpu 1.20.0 are installed"]
 
 
+def test_a_machine_without_a_runtime() -> None:
+    found = said(Facts(NOTHING, software(numpy="2.0.0")), "warning")
+    assert found == ["no runtime is installed"]
+    assert said(Facts(NOTHING, software(onnxruntime="1.20.0")), "warning") == []
+
+
 def test_a_provider_that_does_not_load_is_a_problem_where_there_is_a_gpu() -> None:
     providers = {"CUDAExecutionProvider": "libcudnn.so.9 is missing", "CPUExecutionProvider": None}
     assert len(said(Facts(CARD, software(providers=providers)))) == 1
@@ -89,6 +96,43 @@ def test_tensorrt_goes_with_jetpack(tensorrt: str | None, warnings: int, state_o
     packages = {} if tensorrt is None else {"tensorrt": tensorrt}
     facts = Facts(state_of("orin-agx-64gb-jp6.MAXN"), software(**packages), in_video_group=True)
     assert len([text for text in said(facts, "warning") if "TensorRT" in text]) == warnings
+
+
+@pytest.mark.parametrize(
+    ("python", "system", "said"),
+    [
+        ("3.10.12", None, "sudo apt install tensorrt"),
+        ("3.10.12", "10.3.0", "--system-site-packages"),
+        ("3.11.7", "10.3.0", "Python 3.10"),
+    ],
+)
+def test_the_way_to_the_systems_tensorrt(python: str, system: str | None, said: str, state_of: StateOf) -> None:
+    installed = Software(python=python, system_tensorrt=system)
+    report = examine(Facts(state_of("orin-agx-64gb-jp6.MAXN"), installed, in_video_group=True))
+    mends = [finding.mend or "" for finding in report.findings if "TensorRT" in finding.what]
+    assert len(mends) == 1
+    assert said in mends[0]
+
+
+@pytest.mark.parametrize(("cuda", "problems"), [("12.6", 0), ("12.8", 0), ("13.0", 1), (None, 1)])
+def test_torch_goes_with_jetpack(cuda: str | None, problems: int, state_of: StateOf) -> None:
+    facts = Facts(state_of("orin-nx-16gb-super.40W"), software(torch_cuda=cuda, torch="2.7.0"), in_video_group=True)
+    assert len([text for text in said(facts) if text.startswith("torch")]) == problems
+
+
+def test_a_toolkit_that_the_driver_does_not_run() -> None:
+    installed = Software(python="3.10.12", packages={"tensorrt": "10.3.0"}, system_cuda="13.0.1")
+    assert said(Facts(CARD, installed), "warning") == ["/usr/local/cuda is CUDA 13.0.1, and the driver is 550.54.15"]
+
+
+def test_a_cuda_runtime_that_the_driver_does_not_run() -> None:
+    installed = Software(python="3.10.12", packages={"nvidia-cuda-runtime": "13.0.96"})
+    assert len(said(Facts(CARD, installed))) == 1
+
+
+def test_a_saved_mode_that_may_not_be_read(state_of: StateOf) -> None:
+    facts = Facts(state_of("orin-nx-16gb.MAXN"), denied=("var/lib/nvpmodel/status",), in_video_group=True)
+    assert said(facts) == ["the saved power mode cannot be read (/var/lib/nvpmodel/status)"]
 
 
 def test_mig_without_instances(state_of: StateOf) -> None:
@@ -114,8 +158,9 @@ def test_a_variable_that_hides_every_gpu() -> None:
 def test_the_fastest_mode_is_known_by_its_caps_and_not_by_its_id(state_of: StateOf) -> None:
     # MAXN_SUPER is mode 2 on this module.
     notes = said(Facts(state_of("orin-nano-8gb-super.25W"), in_video_group=True), "note")
-    assert notes == ["the power mode is 25W, not the fastest (MAXN_SUPER)"]
-    assert said(Facts(state_of("orin-nano-8gb-super.MAXN_SUPER"), in_video_group=True), "note") == []
+    assert "the power mode is 25W, not the fastest (MAXN_SUPER)" in notes
+    fastest = said(Facts(state_of("orin-nano-8gb-super.MAXN_SUPER"), in_video_group=True), "note")
+    assert fastest == ["the clocks follow the load"]
 
 
 def test_a_mode_that_waits_for_a_reboot(board_root: Callable[[str], Path]) -> None:
