@@ -115,7 +115,8 @@ def machine_named(catalog: Catalog, slug: str) -> Machine | str:
     placement = place(slug, catalog)
     if placement.ref:
         return machine_of(catalog.resolve(placement.ref))
-    if placement.device and "@" not in slug and not catalog.files[placement.device].power_modes:
+    whole_card = not {"@", ":"} & set(slug)
+    if placement.device and whole_card and not catalog.files[placement.device].power_modes:
         return _renamed(machine_of(catalog.resolve(placement.device)), slug)
     return placement.why
 
