@@ -157,6 +157,57 @@ def test_a_board_as_a_target_file_is_what_it_is(name: str, capsys: pytest.Captur
     assert answer(capsys, "targets", "check", f"./board.yaml{suffix}", "--root", root)["fits"]
 
 
+RTX = str(BOARDS / "rtx-4090.tar.gz")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("targets detect --root nowhere", "neither a folder nor a snapshot"),
+        ("targets detect --root empty", "holds no machine"),
+        ("targets detect --tegrastats nowhere.log", "cannot be read"),
+        ("targets detect --tegrastats note.txt", "no line that tegrastats writes"),
+        ("targets detect --save /proc/board.tar.gz", "cannot be written"),
+        ("targets check orin-30", "did you mean orin-30w"),
+        ("targets apply host --gpu-clock-mhz 900", "no card's clock"),
+        (f"targets apply rtx-4090 --gpu-clock-mhz 9000 --root {RTX}", "3105 MHz at most"),
+        (f"targets apply rtx-4090 --yes --root {RTX}", "leave one of them out"),
+        (f"targets export --root {RTX} --out /proc/board.yaml", "cannot be written"),
+        ("doctor --root note.txt", "neither a folder nor a snapshot"),
+    ],
+)
+def test_what_people_mistype(command: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "note.txt").write_text("hi\n")
+    assert run(command.split()) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
+
+
+TEGRASTATS = (
+    "RAM 20642/62817MB (lfb 1x2MB) CPU [23%@2201] GR3D_FREQ 12%@[1300,1300] cpu@52.968C/52.968C "
+    "VDD_GPU_SOC 5139mW/5139mW/5139mW VDD_CPU_CV 3268mW/3268mW/3268mW VIN_SYS_5V0 5500mW/5500mW/5500mW\n"
+)
+
+
+def test_a_log_of_tegrastats_is_read_by_the_rails_of_the_board(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tegra.log").write_text(TEGRASTATS * 3)
+    command = [
+        "targets",
+        "detect",
+        "--root",
+        str(BOARDS / "orin-agx-64gb-jp6.MAXN.tar.gz"),
+        "--tegrastats",
+        "tegra.log",
+    ]
+    assert run(command) == 0
+    assert "3 samples, 13.91 W, GPU 1300 MHz" in " ".join(capsys.readouterr().out.split())
+    assert answer(capsys, *command)["tegrastats"]["power_w"] == pytest.approx(13.907)
+
+
 # --- bench: the CPU runtime stands in for the engine
 
 

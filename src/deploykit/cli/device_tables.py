@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.table import Table
@@ -18,19 +19,26 @@ if TYPE_CHECKING:
 _LEVEL_STYLES = {"problem": "red", "warning": "yellow", "note": "default"}
 
 
-def detected_table(found: Detected, state: DeviceState) -> Group:
-    """What the machine is, then the targets."""
+def detected_table(found: Detected, state: DeviceState, log: Mapping[str, Any] | None) -> Group:
+    """What the machine is, then the targets.
+
+    Args:
+        log: What a log of tegrastats says, as in the JSON document.
+    """
     rows = _facts()
-    for name, value in _machine(state):
+    for name, value in [*_machine(state), *_tegrastats(log)]:
         rows.add_row(name, value)
     now = found.now or "none of the catalogue's targets"
     rows.add_row("target now", Text(now, style="bold"))
     return Group(rows, _reachable(found.targets)) if found.targets else Group(rows)
 
 
-def differences_table(checked: Check) -> Table:
+def differences_table(checked: Check) -> Table | Text:
     """Every difference between a machine and a target."""
-    table = Table(title=f"{checked.spec.ref}: {'this machine is it' if checked.fits else 'this machine is not it'}")
+    title = f"{checked.spec.ref}: {'this machine is it' if checked.fits else 'this machine is not it'}"
+    if not checked.differences:
+        return Text(title)
+    table = Table(title=title)
     for column in ("", "what", "found", "wanted", "mend"):
         table.add_column(column, overflow="fold")
     for item in checked.differences:
@@ -109,6 +117,19 @@ def _card(gpu: GpuState) -> list[tuple[str, str]]:
     rows = [(f"GPU {gpu.index}", f"{gpu.name or 'unknown'} {gpu.uuid or ''}")]
     rows += [("  slice", f"{item.profile} {item.uuid}") for item in gpu.mig_devices]
     return rows
+
+
+def _tegrastats(log: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    if log is None:
+        return []
+    clock, power, heat = log["gpu_mhz"], log["power_w"], log["temperature_max_c"]
+    parts = [
+        f"{log['samples']} samples",
+        f"{power:.2f} W" if power is not None else "no rail that is known to be the total",
+        f"GPU {clock['mean']:.0f} MHz, {clock['min']:g} at least" if clock else None,
+        f"{heat:g} °C at most" if heat is not None else None,
+    ]
+    return [("tegrastats", ", ".join(part for part in parts if part))]
 
 
 def _mhz(value: float | None) -> str:

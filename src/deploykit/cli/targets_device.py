@@ -60,7 +60,7 @@ def detect(
     document = _detected(found, look.state)
     if tegrastats is not None:
         document["tegrastats"] = _tegrastats(tegrastats, look.state)
-    emit(document, lambda: detected_table(found, look.state), as_json=as_json)
+    emit(document, lambda: detected_table(found, look.state, document.get("tegrastats")), as_json=as_json)
 
 
 def check(target: Target, root: Root = _MACHINE, as_json: Json = False) -> None:
@@ -129,6 +129,7 @@ def export(
     Example: deploykit targets export --out targets/this-board.yaml
     """
     from deploykit.base import files
+    from deploykit.base.errors import UsageError
     from deploykit.probe.check import first_gpu
     from deploykit.probe.device import device_state
     from deploykit.probe.export import target_file, yaml_of
@@ -140,8 +141,11 @@ def export(
     text = yaml_of(target_file(state, load_catalog(), first_gpu(state)))
     if out is None:
         typer.echo(text, nl=False)
-    else:
+        return
+    try:
         files.write_text(out, text)
+    except OSError as error:
+        raise UsageError(f"the target file {out} cannot be written: {error.strerror}") from error
 
 
 def _checked(target: str, root: Path) -> tuple[Check, DeviceState, str | None]:
@@ -242,6 +246,8 @@ def _tegrastats(path: Path, state: DeviceState) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"the tegrastats log {path} cannot be read: {error.strerror}") from error
     log = parse_log(text.splitlines())
+    if not log.lines:
+        raise UsageError(f"the tegrastats log {path} holds no line that tegrastats writes")
     clocks = [line.gpu_mhz for line in log.lines if line.gpu_mhz is not None]
     return {
         "samples": len(log.lines),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploykit.base.errors import DeviceMismatch
+from deploykit.base.errors import DeviceMismatch, UsageError
 from deploykit.probe.check import Check
 from deploykit.targets.match import Difference, mode_of, needs_reboot, slices_of, wrong
 from deploykit.targets.state import DeviceState, GpuState, JetsonState, NvpMode
@@ -62,15 +62,29 @@ def plan(
 
     Raises:
         DeviceMismatch: No command makes this machine the target: another device, or a mode it does not have.
+        UsageError: The machine has no clock that could be held at that value.
     """
     faults = wrong(list(checked.differences))
     if fatal := [fault for fault in faults if _is_beyond_commands(fault)]:
         raise DeviceMismatch(f"nothing makes this machine {checked.spec.ref}: {fatal[0]}")
+    if gpu_clock_mhz is not None:
+        _refuse_clock(checked, gpu_clock_mhz)
     if state.jetson is not None and checked.spec.mode is not None:
         return _board_plan(state.jetson, checked, faults, clocks_file if lock_clocks else None)
     if checked.chosen is not None:
         return _card_plan(checked.chosen.gpu, checked, faults, create_mig, gpu_clock_mhz)
     return Plan(())
+
+
+def _refuse_clock(checked: Check, megahertz: float) -> None:
+    gpu = checked.chosen.gpu if checked.chosen else None
+    if gpu is None:
+        raise UsageError(
+            f"no card's clock can be held at {megahertz:g} MHz here; on a Jetson the power mode says where "
+            "jetson_clocks holds it"
+        )
+    if gpu.sm_clock_max_mhz is not None and megahertz > gpu.sm_clock_max_mhz:
+        raise UsageError(f"{gpu.name} runs at {gpu.sm_clock_max_mhz:g} MHz at most, not at {megahertz:g} MHz")
 
 
 def _is_beyond_commands(fault: Difference) -> bool:

@@ -24,6 +24,8 @@ from deploykit.probe.device import Look
 from deploykit.probe.nvml_answers import RECORD_FILE
 from deploykit.probe.tree import DENIED_FILE, LINKS_FILE
 
+_ROOT_FOLDERS = ("proc", "sys", "etc", "deploykit")
+
 # Far above any real snapshot (some 50 KB), far below what would fill a disk.
 _MOST_FILES = 20_000
 _MOST_BYTES = 64 << 20
@@ -72,9 +74,11 @@ def opened(root: Path) -> Iterator[Path]:
     """A root to probe: a folder as it is, a snapshot unpacked for as long as the block runs.
 
     Raises:
-        UsageError: Neither a folder nor a snapshot.
+        UsageError: Neither the folder of a machine's files nor a snapshot.
     """
     if root.is_dir():
+        if not any((root / name).is_dir() for name in _ROOT_FOLDERS):
+            raise UsageError(f"the folder {root} holds no machine: none of {', '.join(_ROOT_FOLDERS)} is in it")
         yield root
         return
     with tempfile.TemporaryDirectory(prefix="deploykit-board-") as folder:
