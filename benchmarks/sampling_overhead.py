@@ -3,7 +3,7 @@
 The session is one matrix product of NumPy in one thread, sized to about 1 ms. Beside it runs the sampler as `bench`
 uses it, ten looks a second, at the sensors of this machine and of a recorded AGX Orin (some thirty files a look).
 Turns alternate, so that whatever else the machine does meets both alike; what is compared is the median of the rounds'
-ratios. The budget is 1 % (docs/commands/bench.md).
+ratios. The budget is 1 % (docs/jetson.md).
 
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/sampling_overhead.py [--rounds 40] [--seconds 1]
 """

@@ -74,7 +74,7 @@ def _card_file(gpu: GpuState, state: DeviceState) -> TargetFile:
     name = gpu.name or "unknown GPU"
     return TargetFile(
         version=1,
-        device=re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"),
+        device=re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown-gpu",
         name=name,
         kind="desktop",
         silicon=Silicon(

@@ -14,6 +14,7 @@ from deploykit.probe.nvml_answers import (
     DRIVER_NOT_LOADED,
     LIBRARY_NOT_FOUND,
     NO_PERMISSION,
+    NOT_RECORDED,
     Nvml,
     NvmlRefusal,
 )
@@ -35,6 +36,8 @@ SM_CLOCK = 1
 _MEMORY_CLOCK = 2
 GPU_SENSOR = 0
 _MIB = 1 << 20
+# NVML's own limit is far below: a host has 16 GPUs, a GPU 7 slices.
+_MOST_DEVICES = 256
 _PROFILE = re.compile(r"MIG (?P<profile>(?:[0-9]+c\.)?[0-9]+g\.[0-9]+gb(?:[+-][a-z.]+)*)", re.IGNORECASE)
 
 
@@ -45,9 +48,9 @@ def read_nvml(nvml: Nvml) -> NvmlState:
         NvmlRefusal: The library does not even count its devices.
     """
     system = _Asker(nvml, "")
-    count = int(nvml.ask("nvmlDeviceGetCount"))
+    count = _count(nvml.ask("nvmlDeviceGetCount"))
     return NvmlState(
-        driver=system.get("driver", "nvmlSystemGetDriverVersion", str),
+        driver=system.get("driver", "nvmlSystemGetDriverVersion", _text),
         cuda=system.get("cuda", "nvmlSystemGetCudaDriverVersion", _cuda_version),
         gpus=tuple(_gpu(nvml, index) for index in range(count)),
         unavailable=system.unavailable,
@@ -88,7 +91,7 @@ class _Asker:
             return convert(self._nvml.ask(question, self._device, *arguments))
         except NvmlRefusal as refusal:
             self.unavailable[field] = str(refusal)
-        except (TypeError, ValueError, KeyError, IndexError):
+        except (TypeError, ValueError, KeyError, IndexError, OverflowError):
             # A snapshot can hold anything, and a driver newer than the bindings other structures.
             self.unavailable[field] = f"{question} answered in a form that is not understood"
         return None
@@ -99,14 +102,14 @@ def _gpu(nvml: Nvml, index: int) -> GpuState:
     asker = _Asker(nvml, device)
     get = asker.get
     mig = get("mig_enabled", "nvmlDeviceGetMigMode", _flags)
-    limits = get("power_limit_min_w", "nvmlDeviceGetPowerManagementLimitConstraints", lambda v: [_watts(x) for x in v])
+    limits = get("power_limit_min_w", "nvmlDeviceGetPowerManagementLimitConstraints", _two_watts)
     ecc = get("ecc", "nvmlDeviceGetEccMode", _flags)
     memory = get("memory_bytes", "nvmlDeviceGetMemoryInfo", lambda v: (int(v["total"]), int(v["used"])))
     return GpuState(
         index=index,
-        uuid=get("uuid", "nvmlDeviceGetUUID", str),
-        name=get("name", "nvmlDeviceGetName", str),
-        pci_bus_id=get("pci_bus_id", "nvmlDeviceGetPciInfo", lambda v: str(v["busId"])),
+        uuid=get("uuid", "nvmlDeviceGetUUID", _text),
+        name=get("name", "nvmlDeviceGetName", _text),
+        pci_bus_id=get("pci_bus_id", "nvmlDeviceGetPciInfo", lambda v: _text(v["busId"])),
         compute_capability=get("compute_capability", "nvmlDeviceGetCudaComputeCapability", lambda v: f"{v[0]}.{v[1]}"),
         sm_clock_mhz=get("sm_clock_mhz", "nvmlDeviceGetClockInfo", float, SM_CLOCK),
         sm_clock_max_mhz=get("sm_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", float, SM_CLOCK),
@@ -145,7 +148,7 @@ def _reasons(asker: _Asker) -> tuple[str, ...] | None:
 
 def _slices(nvml: Nvml, device: str) -> tuple[MigDevice, ...]:
     try:
-        most = int(nvml.ask("nvmlDeviceGetMaxMigDeviceCount", device))
+        most = _count(nvml.ask("nvmlDeviceGetMaxMigDeviceCount", device))
     except NvmlRefusal:
         return ()
     found = (_slice(nvml, f"{device}/mig:{index}") for index in range(most))
@@ -173,12 +176,33 @@ def _slice(nvml: Nvml, device: str) -> MigDevice | None:
     )
 
 
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("no text")
+    return value
+
+
+def _count(value: object) -> int:
+    """How many devices there are.
+
+    Raises:
+        NvmlRefusal: It is no number of devices that any machine has.
+    """
+    if not isinstance(value, int) or not 0 <= value <= _MOST_DEVICES:
+        raise NvmlRefusal(NOT_RECORDED, f"{value!r} is no number of devices")
+    return value
+
+
 def _pids(processes: list[dict[str, Any]]) -> tuple[int, ...]:
     return tuple(sorted({int(process["pid"]) for process in processes}))
 
 
 def _watts(milliwatts: int) -> float:
     return milliwatts / 1000
+
+
+def _two_watts(pair: list[int]) -> tuple[float, float]:
+    return _watts(pair[0]), _watts(pair[1])
 
 
 def _flags(pair: list[int]) -> tuple[bool, bool]:

@@ -21,7 +21,7 @@ NO_PERMISSION = 4
 DRIVER_NOT_LOADED = 9
 LIBRARY_NOT_FOUND = 12
 FUNCTION_NOT_FOUND = 13
-_NOT_RECORDED = -1
+NOT_RECORDED = -1
 
 
 class NvmlRefusal(Exception):
@@ -127,10 +127,10 @@ class RecordedNvml:
         """As `Nvml.ask`."""
         entry = self.record.get(_key(question, device, arguments))
         if not isinstance(entry, dict) or not entry.keys() & {"answer", "refused"}:
-            raise NvmlRefusal(_NOT_RECORDED, "not recorded in this snapshot")
+            raise NvmlRefusal(NOT_RECORDED, "not recorded in this snapshot")
         if "refused" in entry:
             code = entry["refused"]
-            raise NvmlRefusal(code if isinstance(code, int) else _NOT_RECORDED, str(entry.get("text", "refused")))
+            raise NvmlRefusal(code if isinstance(code, int) else NOT_RECORDED, str(entry.get("text", "refused")))
         return entry["answer"]
 
 
