@@ -1,6 +1,8 @@
 """Snapshots: what is saved replays to the same state; what a stranger packed is unpacked safely or not at all."""
 
 import io
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -91,3 +93,9 @@ def test_what_is_no_snapshot_is_said_to_be_none(data: bytes, tmp_path: Path) -> 
 def test_a_missing_file_is_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="neither a folder nor a snapshot"), opened(tmp_path / "nothing.tar.gz"):
         pass
+
+
+def test_the_recorded_boards_are_what_their_script_writes() -> None:
+    script = Path(__file__).resolve().parents[3] / "scripts" / "make_boards"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, f"run scripts/make_boards: {done.stderr}"
