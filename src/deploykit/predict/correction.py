@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from deploykit.base.vocab import Scenario
 from deploykit.predict.kernels import Kind, ModelFeatures
 from deploykit.predict.machine import Floats, Machine
-from deploykit.predict.observe import CAREFUL_TABLES, MLPERF, OWN
-from deploykit.predict.points import THROUGHPUT, Analytic, Point
+from deploykit.predict.observe import CAREFUL_TABLES
+from deploykit.predict.points import MLPERF, OWN, THROUGHPUT, Analytic, Point
 from deploykit.predict.roofline import Constants
 
 Codes = NDArray[np.int64]

@@ -27,15 +27,17 @@ from deploykit.predict.correction import (
     noise_variance,
     tail_scale,
     term_matrices,
+    use_of,
 )
 from deploykit.predict.machine import Floats
 from deploykit.predict.observe import Observation
-from deploykit.predict.points import analytic
+from deploykit.predict.points import Point, analytic
 from deploykit.predict.roofline import PRIOR_SPREAD, Constants
 
 CONSTANT_NAMES = tuple(PRIOR_SPREAD)
 _OFFSET_SPREAD = 0.3
 _ROW_SPREAD = 0.12
+_STEP = 0.02
 _COARSE = frozenset({"dlrm", "dlrm-v2", "gptj-6b", "stable-diffusion-xl", "rnnt"})
 """Networks whose layers are a coarse description: their level says nothing of the constants."""
 _ZOO_TRUST = 0.3
@@ -64,20 +66,36 @@ def fit_constants(rows: Sequence[Observation], start: Constants | None = None, s
         return Constants()
     points = [row.point for row in used]
     measured = np.array([row.log_ms for row in used])
-    networks = sorted({point.network.network for point in points})
-    which = np.array([networks.index(point.network.network) for point in points])
+    levels = sorted({_level(point) for point in points})
+    which = np.array([levels.index(_level(point)) for point in points])
     weight = _balance(used)
 
+    own = len(CONSTANT_NAMES)
+
     def residuals(x: Floats) -> Floats:
-        constants, offsets = _constants(x), x[len(CONSTANT_NAMES) :]
-        error = measured - analytic(points, constants).log_ms - _OFFSET_SPREAD * offsets[which]
+        error = measured - analytic(points, _constants(x)).log_ms - _OFFSET_SPREAD * x[own:][which]
         return np.concatenate([weight * error / _ROW_SPREAD, x])
 
-    first = np.zeros(len(CONSTANT_NAMES) + len(networks))
+    def slopes(x: Floats) -> Floats:
+        """Offsets enter linearly; the constants' slopes are differences."""
+        here = analytic(points, _constants(x)).log_ms
+        rows = np.zeros((len(points), len(x)))
+        for i in range(own):
+            there = analytic(points, _constants(x + _STEP * (np.arange(len(x)) == i))).log_ms
+            rows[:, i] = (here - there) / _STEP
+        rows[np.arange(len(points)), own + which] = -_OFFSET_SPREAD
+        return np.concatenate([rows * (weight / _ROW_SPREAD)[:, None], np.eye(len(x))])
+
+    first = np.zeros(len(CONSTANT_NAMES) + len(levels))
     if start is not None:
         first[: len(CONSTANT_NAMES)] = _position(start)
-    best = _scipy_optimize().least_squares(residuals, first, loss="soft_l1", max_nfev=steps, diff_step=1e-2)
+    best = _scipy_optimize().least_squares(residuals, first, slopes, loss="soft_l1", max_nfev=steps)
     return _constants(best.x)
+
+
+def _level(point: Point) -> tuple[str, str]:
+    """What shares an offset: a network; where samples differ in size, p90 of a query and the mean rate do not."""
+    return point.network.network, use_of(point.scenario) if point.network.features.dynamic else ""
 
 
 def _balance(rows: Sequence[Observation]) -> Floats:

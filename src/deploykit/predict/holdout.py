@@ -29,8 +29,8 @@ from deploykit.predict.correction import (
 from deploykit.predict.intervals import HeldOutError, Rung
 from deploykit.predict.machine import Floats
 from deploykit.predict.model import rung_of
-from deploykit.predict.observe import MLPERF, Observation
-from deploykit.predict.points import Point, analytic
+from deploykit.predict.observe import Observation
+from deploykit.predict.points import MLPERF, Point, analytic
 
 JUDGED = (Scenario.OFFLINE, Scenario.SINGLE_STREAM, Scenario.MULTI_STREAM, Scenario.SERVER)
 CORE = ("resnet50", "ssd-resnet34", "ssd-mobilenet", "retinanet", "bert-large-99", "3d-unet-brats", "3d-unet-kits19")

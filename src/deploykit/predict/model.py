@@ -27,8 +27,8 @@ from deploykit.predict.kernels import ModelFeatures
 from deploykit.predict.machine import Machine, machine_of
 from deploykit.predict.memory import memory_fit
 from deploykit.predict.names import Network, network_named, network_of
-from deploykit.predict.observe import MLPERF, Observation, observations
-from deploykit.predict.points import THROUGHPUT, Point, analytic
+from deploykit.predict.observe import Observation, observations
+from deploykit.predict.points import MLPERF, THROUGHPUT, Point, analytic
 from deploykit.predict.question import Habits, Question
 from deploykit.predict.training import Fitted, TrainingTable, read_fitted, read_training
 from deploykit.results.measurement import Measurement

@@ -20,7 +20,7 @@ from deploykit.base.errors import UnknownNameError
 from deploykit.base.vocab import Precision, Provenance, Scenario
 from deploykit.predict.machine import Machine
 from deploykit.predict.names import Network, network_named
-from deploykit.predict.points import Point, offline_batch
+from deploykit.predict.points import MLPERF, OWN, Point, offline_batch
 from deploykit.results.measurement import Measurement
 from deploykit.results.published import server_bound_ms
 
@@ -40,8 +40,6 @@ ERAS = ((2022.9, 2021.6), (math.inf, 2024.4))
 """Rounds up to v2.1 and from v3.0 on are pooled: (end, the year the pool is filed under)."""
 TABLE_BATCHES = frozenset({1, 4, 16, 64, 128})
 """Batches that are kept of NVIDIA's tables of one model on one card, which list up to fourteen."""
-MLPERF = "mlperf"
-OWN = "own"
 CAREFUL_TABLES = ("NVIDIA/TensorRT", "NVIDIA/DeepLearningExamples")
 """Sources whose tables come from fixed clocks and a thousand iterations or more."""
 _TENSORRT = frozenset({"tensorrt", "tensorrt-rtx"})

@@ -10,8 +10,7 @@ from deploykit.predict.kernels import ModelFeatures
 from deploykit.predict.machine import Machine, machine_of
 from deploykit.predict.memory import largest_batch, memory_fit
 from deploykit.predict.names import Network
-from deploykit.predict.observe import MLPERF, OWN
-from deploykit.predict.points import THROUGHPUT, Point, offline_batch
+from deploykit.predict.points import MLPERF, OWN, THROUGHPUT, Point, offline_batch
 from deploykit.targets.spec import TargetSpec
 
 _MULTI_STREAM = 8

@@ -3,7 +3,7 @@
 Per fused group, on the unit that computes it:
 
     compute   the cheapest of a few output tiles and split-K factors; tiles ÷ SMs is rounded up to whole waves, a
-              reduction pays a ramp of `ramp_bytes`, small tiles pay for less reuse
+              reduction pays a ramp of `ramp_bytes`, small tiles pay for less reuse, the more the faster the cores
     memory    DRAM traffic ÷ bandwidth, where what fits in L2 never leaves it, and all traffic ÷ L2 bandwidth
     launch    a fixed part and a part in clock cycles per kernel
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from deploykit.base.vocab import Precision
 from deploykit.predict.kernels import PRODUCTS, Kind, ModelFeatures
-from deploykit.predict.machine import Fleet, Floats
+from deploykit.predict.machine import OPS_PER_SM_CLOCK, Fleet, Floats
 
 BYTES = {
     Precision.INT8: 1.0, Precision.FP8: 1.0, Precision.FP16: 2.0, Precision.BF16: 2.0, Precision.TF32: 4.0,
@@ -34,6 +34,7 @@ _TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (16, 
 _SPLITS = (1, 2, 4, 8, 16)
 _SPLIT_COST = 0.03
 _L2_BYTES_PER_SM_CLOCK = 64.0
+_A100_BYTES_WANTED = 4096.0
 _IDLE_POWER_SHARE = 0.1
 _LEAST_POWER_SHARE = 0.25
 _TOKEN_BYTES = 4.0
@@ -51,11 +52,12 @@ class Constants:
         l2: Share of 64 bytes per SM and clock.
         l2_reach: Share of L2 that holds one group's tensors.
         ramp_bytes: Bytes of the reduction that a tile loses to fill its pipeline.
-        tile: How fast small tiles lose efficiency, in elements.
+        tile: How fast small tiles lose efficiency on an A100, in elements.
         launch_us: Fixed part of a kernel, µs.
         launch_kcycles: Clocked part, thousands of cycles.
         select: Launches that a TopK or NMS amounts to.
-        host_us: Per query, µs.
+        host_us: Per query of a C++ harness, µs.
+        script_us: The same of a Python script, µs.
         copy_gbs: Host to device, 10^9 bytes/s.
         half: FP16 and wider relative to INT8.
         dla: Share of the DLA peak.
@@ -73,11 +75,12 @@ class Constants:
     l2: float = 0.35
     l2_reach: float = 0.5
     ramp_bytes: float = 96.0
-    tile: float = 24.0
+    tile: float = 32.0
     launch_us: float = 1.0
     launch_kcycles: float = 4.0
     select: float = 10.0
     host_us: float = 40.0
+    script_us: float = 100.0
     copy_gbs: float = 11.0
     half: float = 1.0
     dla: float = 0.3
@@ -92,8 +95,8 @@ class Constants:
 PRIOR_SPREAD: dict[str, float] = {
     "conv": 0.25, "gemm": 0.25, "attention": 0.5, "recurrent": 0.7, "depthwise": 0.5, "bandwidth": 0.05, "l2": 0.5,
     "l2_reach": 0.7, "ramp_bytes": 0.5, "tile": 0.7, "launch_us": 0.7, "launch_kcycles": 0.7, "select": 0.7,
-    "host_us": 0.5, "copy_gbs": 0.3, "half": 0.2, "dla": 0.2, "pj_old": 0.4, "pj_8nm": 0.4, "pj_7nm": 0.4,
-    "pj_4nm": 0.4, "base_w": 0.3, "throttle": 0.3,
+    "host_us": 0.5, "script_us": 0.5, "copy_gbs": 0.3, "half": 0.2, "dla": 0.2, "pj_old": 0.4, "pj_8nm": 0.4,
+    "pj_7nm": 0.4, "pj_4nm": 0.4, "base_w": 0.3, "throttle": 0.3,
 }  # fmt: skip
 """Standard deviation of each constant's logarithm around its default."""
 
@@ -152,14 +155,12 @@ class BatchTime:
     Attributes:
         device_s: Seconds on the device.
         copy_s: Seconds of input copy over PCIe, which throughput runs hide behind compute.
-        host_s: Seconds per query outside the device.
         compute, dram, cache, launch: Seconds of each bound, before overlap; for the shares that the correction reads.
         power: Power asked for ÷ limit, at unthrottled clocks.
     """
 
     device_s: Floats
     copy_s: Floats
-    host_s: Floats
     compute: Floats
     dram: Floats
     cache: Floats
@@ -196,7 +197,6 @@ def batch_time(
     return BatchTime(
         device_s=total * (1.0 + (slowdown - 1.0) * busy),
         copy_s=_copy_s(features, machines, batch, width[:, 0], constants),
-        host_s=constants.host_us * 1e-6 * np.where(machines.integrated, 1.5, 1.0),
         compute=compute @ groups.times,
         dram=dram @ groups.times,
         cache=cache @ groups.times,
@@ -214,16 +214,30 @@ def _product_s(
     for kind in PRODUCTS:
         efficiency = np.where(groups.where(kind) > 0, getattr(constants, kind.value), efficiency)
     rate = machines.rate(precision)[:, None] * efficiency * np.where(width > 1, constants.half, 1.0)
+    appetite = constants.tile * _appetite(machines, precision)[:, None]
     best = np.full(rows.shape, np.inf)
     for tile_m, tile_n in _TILES:
         tiles = np.ceil(rows / tile_m) * np.ceil(groups.n / tile_n) * products
-        reuse = 1.0 + constants.tile * (1 / tile_m + 1 / tile_n - 1 / 256 - 1 / 128)
+        reuse = np.hypot(1.0, appetite * (1 / tile_m + 1 / tile_n))
         for split in _SPLITS:
             waves = np.ceil(tiles * split / machines.sms[:, None])
             depth = np.ceil(groups.k / split / 32) * 32 + constants.ramp_bytes / width
             seconds = waves * (2.0 * tile_m * tile_n * reuse) * depth * (1 + _SPLIT_COST * np.log2(split))
             best = np.minimum(best, seconds)
     return np.where(groups.product > 0, best / rate, 0.0)
+
+
+def _appetite(machines: Fleet, precision: Sequence[Precision]) -> Floats:
+    """Bytes of operands that an SM's tensor cores want a clock, relative to an A100, [C].
+
+    Shared memory delivers 128 bytes a clock on every generation (CUDA C++ Programming Guide), whatever the tensor
+    cores could use: the faster they are, the larger the tile that keeps them busy.
+    """
+    wanted = [
+        OPS_PER_SM_CLOCK[machine.capability].get(each, 0) * BYTES[each]
+        for machine, each in zip(machines.machines, precision, strict=True)
+    ]
+    return np.array(wanted) / _A100_BYTES_WANTED
 
 
 def _depthwise_s(groups: Columns, machines: Fleet, rows: Floats, products: Floats, constants: Constants) -> Floats:
