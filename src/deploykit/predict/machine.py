@@ -185,9 +185,20 @@ def machine_of(spec: TargetSpec) -> Machine | str:
         power_w=spec.power_w,
         memory_gb=spec.memory_gb,
         integrated=spec.device.kind == "jetson",
-        dla_tops=spec.dla_int8_tops or 0.0,
+        dla_tops=_dla_tops(spec),
         share=spec.share_of_device,
     )
+
+
+def _dla_tops(spec: TargetSpec) -> float:
+    """Dense INT8 peak of the DLAs; where the mode's is not stated, the chip's at the mode's share of its top clock."""
+    mode, chip = spec.mode, spec.device.silicon
+    if spec.dla_int8_tops or mode is None or not mode.dla_cores:
+        return spec.dla_int8_tops or 0.0
+    top = max(each.dla_mhz or 0.0 for each in spec.device.power_modes.values())
+    if not mode.dla_mhz or not chip.dla_int8_tops or not chip.dla_cores:
+        return 0.0
+    return chip.dla_int8_tops * mode.dla_mhz / top * mode.dla_cores / chip.dla_cores
 
 
 def _l2_share(spec: TargetSpec) -> float:

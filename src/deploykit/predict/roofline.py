@@ -35,6 +35,7 @@ _SPLITS = (1, 2, 4, 8, 16)
 _SPLIT_COST = 0.03
 _L2_BYTES_PER_SM_CLOCK = 64.0
 _A100_BYTES_WANTED = 4096.0
+_DLA_LANES = 64.0
 _IDLE_POWER_SHARE = 0.1
 _LEAST_POWER_SHARE = 0.25
 _TOKEN_BYTES = 4.0
@@ -61,6 +62,7 @@ class Constants:
         copy_gbs: Host to device, 10^9 bytes/s.
         half: FP16 and wider relative to INT8.
         dla: Share of the DLA peak.
+        dla_bandwidth: Share of the DRAM bandwidth that the DLAs get beside a busy GPU.
         pj_old, pj_8nm, pj_7nm, pj_4nm: Energy of an INT8 operation with all its data movement, pJ.
         base_w: What a card draws for memory, fans and regulators whatever it computes, W.
         throttle: How the clock follows the power limit.
@@ -83,7 +85,8 @@ class Constants:
     script_us: float = 100.0
     copy_gbs: float = 11.0
     half: float = 1.0
-    dla: float = 0.3
+    dla: float = 0.6
+    dla_bandwidth: float = 0.3
     pj_old: float = 0.9
     pj_8nm: float = 0.75
     pj_7nm: float = 0.7
@@ -95,8 +98,8 @@ class Constants:
 PRIOR_SPREAD: dict[str, float] = {
     "conv": 0.25, "gemm": 0.25, "attention": 0.5, "recurrent": 0.7, "depthwise": 0.5, "bandwidth": 0.05, "l2": 0.5,
     "l2_reach": 0.7, "ramp_bytes": 0.5, "tile": 0.7, "launch_us": 0.7, "launch_kcycles": 0.7, "select": 0.7,
-    "host_us": 0.5, "script_us": 0.5, "copy_gbs": 0.3, "half": 0.2, "dla": 0.2, "pj_old": 0.4, "pj_8nm": 0.4,
-    "pj_7nm": 0.4, "pj_4nm": 0.4, "base_w": 0.3, "throttle": 0.3,
+    "host_us": 0.5, "script_us": 0.5, "copy_gbs": 0.3, "half": 0.2, "dla": 0.3, "dla_bandwidth": 0.5, "pj_old": 0.4,
+    "pj_8nm": 0.4, "pj_7nm": 0.4, "pj_4nm": 0.4, "base_w": 0.3, "throttle": 0.3,
 }  # fmt: skip
 """Standard deviation of each constant's logarithm around its default."""
 
@@ -288,5 +291,15 @@ def _copy_s(features: ModelFeatures, machines: Fleet, batch: Floats, width: Floa
 
 
 def dla_rate(features: ModelFeatures, machines: Fleet, constants: Constants) -> Floats:
-    """Samples per second that the DLAs add, [C]: their peak over the model's operations."""
-    return machines.dla_ops * constants.dla / max(features.flops, 1.0)
+    """Samples per second that the DLAs add, [C]: each layer on the bound of their multipliers or of their DRAM traffic.
+
+    They have no L2. A convolution whose groups have one channel keeps one of an array's 64 channel lanes busy (NVDLA
+    primer, configuration `nv_full`).
+    """
+    groups = columns(features)
+    lanes = 1.0 + (_DLA_LANES - 1.0) * groups.where(Kind.DEPTHWISE)
+    work = 2.0 * groups.m * groups.n * groups.k * groups.groups * lanes
+    compute = work / np.maximum(machines.dla_ops * constants.dla, 1.0)[:, None]
+    traffic = (groups.inputs + groups.outputs) / (machines.bandwidth * constants.dla_bandwidth)[:, None]
+    seconds = np.cbrt(compute**3 + traffic**3) @ groups.times
+    return np.where(machines.dla_ops > 0, 1.0 / seconds, 0.0)
