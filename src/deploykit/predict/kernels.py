@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,7 @@ class ModelFeatures:
         source: How the layer list was made: an ONNX graph, or a public description.
         unknown_ops: Operators that no rule covers, with how often each occurs.
         dynamic: Work depends on the sample (volumes or sequences of different lengths): figures are a mean.
+        p90_size: Size of a sample at the 90th percentile ÷ the mean's.
     """
 
     model: str
@@ -108,6 +110,7 @@ class ModelFeatures:
     source: str = ""
     unknown_ops: tuple[tuple[str, int], ...] = ()
     dynamic: bool = False
+    p90_size: float = 1.0
 
     @property
     def flops(self) -> float:
@@ -134,6 +137,20 @@ def merged(groups: Iterable[KernelGroup]) -> tuple[KernelGroup, ...]:
     return tuple(replace(group, count=count) for group, count in counts.items())
 
 
+@lru_cache(maxsize=256)
+def sized(features: ModelFeatures, size: float) -> ModelFeatures:
+    """The same model on samples of `size` times the mean: more rows, longer attention, or more steps of decoding."""
+    return features if size == 1.0 else replace(features, groups=tuple(_sized(g, size) for g in features.groups))
+
+
+def _sized(group: KernelGroup, size: float) -> KernelGroup:
+    if group.steps > 1:
+        return replace(group, steps=round(group.steps * size))
+    keys = round(group.n * size) if group.kind is Kind.ATTENTION else group.n
+    grown = {name: round(getattr(group, name) * size) for name in ("m", "inputs", "outputs")}
+    return replace(group, n=keys, **grown)
+
+
 def to_json(features: ModelFeatures) -> dict[str, Any]:
     """Plain JSON values, one short row a group."""
     return {
@@ -145,6 +162,7 @@ def to_json(features: ModelFeatures) -> dict[str, Any]:
         "live_elements": features.live_elements,
         "parameters": features.parameters,
         "dynamic": features.dynamic,
+        "p90_size": features.p90_size,
         "unknown_ops": [list(pair) for pair in features.unknown_ops],
         "columns": ["kind", *_NUMBERS, "ops"],
         "groups": [[str(g.kind), *(getattr(g, name) for name in _NUMBERS), g.ops] for g in features.groups],
@@ -170,6 +188,7 @@ def from_json(document: Any, where: str) -> ModelFeatures:
             source=str(document["source"]),
             unknown_ops=tuple((str(op), int(times)) for op, times in document["unknown_ops"]),
             dynamic=bool(document["dynamic"]),
+            p90_size=float(document.get("p90_size", 1.0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{where}: damaged layer features ({error!r}); make the file anew") from error

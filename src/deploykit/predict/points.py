@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deploykit.base.vocab import Precision, Scenario
-from deploykit.predict.kernels import Kind, ModelFeatures
+from deploykit.predict.kernels import Kind, ModelFeatures, sized
 from deploykit.predict.machine import Floats, Machine, fleet
 from deploykit.predict.names import Network
 from deploykit.predict.roofline import BatchTime, Constants, batch_time, dla_rate
@@ -86,19 +86,28 @@ def offline_batch(features: ModelFeatures) -> int:
 
 
 def analytic(points: Sequence[Point], constants: Constants) -> Analytic:
-    """Speed of light of many points, one vectorised pass a network."""
+    """Speed of light of many points, one vectorised pass a network and size of samples."""
     log_ms, shares = np.zeros(len(points)), np.zeros((len(points), 8))
-    by_network: dict[int, list[int]] = defaultdict(list)
+    alike: dict[ModelFeatures, list[int]] = defaultdict(list)
     for i, point in enumerate(points):
-        by_network[id(point.network.features)].append(i)
-    for indices in by_network.values():
+        alike[sized(point.network.features, _size(point))].append(i)
+    for features, indices in alike.items():
         some = [points[i] for i in indices]
-        log_ms[indices], shares[indices] = _one_network(some, constants)
+        log_ms[indices], shares[indices] = _one_network(some, features, constants)
     return Analytic(log_ms, shares)
 
 
-def _one_network(points: list[Point], constants: Constants) -> tuple[Floats, Floats]:
-    features = points[0].network.features
+def _size(point: Point) -> float:
+    """Size of the samples that a figure speaks of ÷ the mean: a latency is the 90th percentile of queries.
+
+    The sizes of a batch's samples average out with the root of their number.
+    """
+    if point.scenario in THROUGHPUT:
+        return 1.0
+    return round(1.0 + (point.network.features.p90_size - 1.0) / math.sqrt(point.batch), 4)
+
+
+def _one_network(points: list[Point], features: ModelFeatures, constants: Constants) -> tuple[Floats, Floats]:
     machines = fleet([point.machine for point in points])
     precision = [point.precision for point in points]
     batch = _engine_batches(points, features, constants)
