@@ -8,7 +8,7 @@ rounds and submitters, as a user would look it up.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,9 +26,8 @@ from deploykit.predict.correction import (
     tail_scale,
     use_of,
 )
-from deploykit.predict.intervals import HeldOutError, Rung
+from deploykit.predict.intervals import HeldOutError, Rung, rung_of
 from deploykit.predict.machine import Floats
-from deploykit.predict.model import rung_of
 from deploykit.predict.observe import Observation
 from deploykit.predict.points import MLPERF, Point, analytic
 
@@ -142,7 +141,10 @@ class Trial:
 
     def judge_with(self, fold: Fold, predicted: Floats, spread: Floats) -> list[Judged]:
         """Compare any prediction of a fold's rows (log ms, [test]) with what was measured, by cell."""
-        seen = [self.points[i] for i in fold.train]
+        seen: dict[str, dict[str, str]] = defaultdict(dict)
+        for i in fold.train:
+            machine = self.points[i].machine
+            seen[self.points[i].network.network][machine.ref] = machine.capability
         cells: dict[tuple[str, str, Scenario], list[int]] = defaultdict(list)
         for j, i in enumerate(fold.test):
             cells[_cell(self.points[i])].append(j)
@@ -150,8 +152,9 @@ class Trial:
 
     def _judged(
         self, fold: Fold, cell: tuple[str, str, Scenario], members: list[int], predicted: Floats, spread: Floats,
-        seen: Sequence[Point],
+        seen: Mapping[str, Mapping[str, str]],
     ) -> Judged:  # fmt: skip
+        point = self.points[fold.test[members[0]]]
         counts = np.array([self.rows[fold.test[j]].count for j in members], dtype=float)
         measured = np.array([self.rows[fold.test[j]].log_ms for j in members])
         middle = _weighted_median(measured, counts)
@@ -163,7 +166,7 @@ class Trial:
             scenario=cell[2],
             error=estimate - middle,
             spread=float(np.average(spread[members], weights=counts)),
-            rung=rung_of(self.points[fold.test[members[0]]], seen),
+            rung=rung_of(point.machine.ref, point.machine.capability, seen.get(point.network.network, {})),
             measured_ms=float(np.exp(middle)),
         )
 
@@ -277,14 +280,27 @@ def by_slice(rows: Sequence[Observation]) -> Iterator[Fold]:
     return (fold for fold in by_target(rows) if ":" in fold.name)
 
 
+def by_use(rows: Sequence[Observation], groups: int = 4) -> Iterator[Fold]:
+    """All latencies, Offline or Server rates of a quarter of the targets: what other scenarios on a target tell."""
+    judged = judged_rows(rows)
+    targets = sorted({row.point.machine.ref for row in rows})
+    for group in range(groups):
+        mine = set(targets[group::groups])
+        for use in sorted({use_of(scenario) for scenario in JUDGED}):
+            out = {i for i, r in enumerate(rows) if r.point.machine.ref in mine and use_of(r.point.scenario) == use}
+            test = tuple(i for i in judged if i in out)
+            yield Fold(f"{use} of group {group}", tuple(i for i in range(len(rows)) if i not in out), test)
+
+
 def tails(rows: Sequence[Observation], settings: Settings) -> Floats:
     """How much more noise each row of the shipped table is given."""
     return Trial(rows, settings).tails(range(len(rows)))
 
 
 def calibration_errors(rows: Sequence[Observation], settings: Settings) -> list[HeldOutError]:
-    """Scores of hold-outs by silicon, by network and with one anchor: what the intervals are calibrated on."""
+    """Scores of hold-outs by scenario, target, silicon, network and with few anchors: what intervals are made of."""
     trial = Trial(rows, settings)
-    folds = [*by_silicon(rows), *by_network(rows), *by_anchors(rows, 1, repeats=1)]
+    folds = [*by_use(rows), *by_target(rows), *by_silicon(rows), *by_network(rows)]
+    folds += [fold for count in (1, 2, 3) for fold in by_anchors(rows, count, repeats=1)]
     judged = [each for fold in folds for each in trial.judge(fold)]
     return [HeldOutError(each.rung, use_of(each.scenario), each.score) for each in judged]

@@ -27,13 +27,37 @@ class Rung(str, Enum):
 
     SAME = "same"
     """This network on this target, in another scenario or at another batch."""
+    SIBLING = "sibling"
+    """This network on many targets, one of them of the same compute capability."""
     ANCHORED = "anchored"
-    """This network on some other target."""
+    """This network on many targets, of other compute capabilities."""
+    FEW = "few"
+    """This network on one to three other targets."""
     GRAPH = "graph"
     """Only its layers."""
 
     def __str__(self) -> str:
         return self.value
+
+
+_MANY = 4
+
+
+def rung_of(target: str, capability: str, seen: Mapping[str, str]) -> Rung:
+    """What had been seen of a network.
+
+    Args:
+        target: Where it is asked for.
+        capability: The target's compute capability.
+        seen: Target with rows of this network → its compute capability.
+    """
+    if target in seen:
+        return Rung.SAME
+    if not seen:
+        return Rung.GRAPH
+    if len(seen) < _MANY:
+        return Rung.FEW
+    return Rung.SIBLING if capability in seen.values() else Rung.ANCHORED
 
 
 @dataclass(frozen=True)

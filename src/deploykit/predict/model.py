@@ -22,7 +22,7 @@ from deploykit.predict.correction import (
     noise_variance,
     use_of,
 )
-from deploykit.predict.intervals import Rung, multiplier
+from deploykit.predict.intervals import Rung, multiplier, rung_of
 from deploykit.predict.kernels import ModelFeatures
 from deploykit.predict.machine import Machine, machine_of
 from deploykit.predict.memory import memory_fit
@@ -91,7 +91,9 @@ class Outlook:
         """One line of reasons."""
         known = {
             Rung.SAME: "this model was measured on this target, under other conditions",
-            Rung.ANCHORED: "this model was measured on other targets",
+            Rung.SIBLING: "this model was measured on other targets, some of this compute capability",
+            Rung.ANCHORED: "this model was measured on other targets, of other compute capabilities",
+            Rung.FEW: "this model was measured on a few other targets",
             Rung.GRAPH: "from the model's layers alone: nobody measured it anywhere",
         }[self.rung]
         parts = [known, f"interval within a factor of {self.factor:.2f}"]
@@ -211,13 +213,13 @@ class Predictor:
         mean, spread, near = known.posterior.at(question)
         noise = np.array([settings.noise[noise_class(point)] for point in points])
         ms, whole = np.exp(question.log_ms + mean), np.hypot(spread, noise)
-        train = known.posterior.train
-        same = train.codes["network"] == question.codes["network"][0]
-        seen_on = set(train.codes["target"][same].tolist())
+        same = known.posterior.train.codes["network"] == question.codes["network"][0]
+        machines = [known.rows[j].point.machine for j in np.flatnonzero(same)]
+        seen = {machine.ref: machine.capability for machine in machines}
         anchors = _nearest(near + 1e3 * same)
         found = []
         for i, point in enumerate(points):
-            rung = _rung(bool(seen_on), question.codes["target"][i] in seen_on)
+            rung = rung_of(point.machine.ref, point.machine.capability, seen)
             factor = math.exp(whole[i] * multiplier(self._fitted.quantiles, rung, use_of(point.scenario), level))
             ids = tuple(known.rows[j].ids[0] for j in anchors[i])
             found.append(Outlook(point, float(ms[i]), float(whole[i]), factor, rung, ids))
@@ -244,18 +246,6 @@ class Predictor:
             use=use_of(point.scenario),
             memory=memory_fit(point.network.features, point.machine, point.precision, point.batch),
         )
-
-
-def rung_of(point: Point, seen: Sequence[Point]) -> Rung:
-    """What had been seen of a network and target."""
-    same_network = [p for p in seen if p.network.network == point.network.network]
-    return _rung(bool(same_network), any(p.machine.ref == point.machine.ref for p in same_network))
-
-
-def _rung(network_seen: bool, here: bool) -> Rung:
-    if here:
-        return Rung.SAME
-    return Rung.ANCHORED if network_seen else Rung.GRAPH
 
 
 def _nearest(near: NDArray[np.float64]) -> NDArray[np.int64]:
