@@ -72,7 +72,7 @@ class LoadPoint:
     source: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evidence:
     """What is known of one model and precision on one target, from one rung.
 

@@ -11,7 +11,7 @@ import typer
 
 from deploykit import __version__
 from deploykit.base.errors import DeploykitError
-from deploykit.cli import bench, doctor, export, models, predict, results, targets, targets_device
+from deploykit.cli import bench, doctor, export, models, predict, recommend, results, targets, targets_device
 
 DEBUG_VARIABLE = "DEPLOYKIT_DEBUG"
 
@@ -28,6 +28,7 @@ app = typer.Typer(
 app.command()(export.export)
 app.command()(bench.bench)
 app.command()(predict.predict)
+app.command()(recommend.recommend)
 app.command()(doctor.doctor)
 app.add_typer(models.app)
 targets_device.register(targets.app)

@@ -25,19 +25,19 @@ class Question:
     """What is asked.
 
     Attributes:
-        model: Name.
-        model_note: How it was chosen, for the reader; empty where it was given.
         sla: Limits.
+        model: Name; empty: the one at hand (see `ask.recommend`).
+        model_note: How it was chosen, for the reader; empty where it was given.
         objective: What is cheapest.
         targets: Only these; empty: the whole catalogue.
         strict: Only `meets` may win.
         prices: The user's own; they replace the packaged ones of the devices they name.
         assumed: None: the defaults of `cost.model`.
-        today: What stale is measured against.
+        today: What stale is measured against; the earliest date: today.
     """
 
-    model: str
     sla: Sla
+    model: str = ""
     model_note: str = ""
     objective: Objective = "monthly"
     targets: tuple[TargetSpec, ...] = ()
@@ -47,7 +47,7 @@ class Question:
     today: dt.date = dt.date.min
 
 
-def recommend(question: Question, measurements: Sequence[Measurement], catalog: Catalog) -> Recommendation:
+def answer(question: Question, measurements: Sequence[Measurement], catalog: Catalog) -> Recommendation:
     """Answer a question.
 
     Args:

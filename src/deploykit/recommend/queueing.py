@@ -18,23 +18,29 @@ chord lies above the curve.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 MAX_UTILISATION = 0.9
 """Of what the largest batch can do. Above it a service time that is a few percent off moves the tail as much."""
 MAX_BATCH = 32
 """Larger batches gain little rate and cost a lot of latency; the chain's state space grows with them."""
-_UTILISATIONS = np.array([0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9])
-_EXTRA_STATES = 40
+UTILISATIONS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, MAX_UTILISATION)
+"""Where the percentile is computed; between them it is interpolated."""
+_SHAPE_STEP = 0.005
+_EXTRA_STATES = 50
 """Gangs beyond twice the batch that are told apart: at utilisation 0.9 and batch 1 what lies beyond weighs < 1e-4."""
+_NEGLIGIBLE = 1e-5
+"""Share of the tail that one component of the mixture may have and be left out."""
 
 
 @dataclass(frozen=True)
@@ -70,27 +76,51 @@ class BatchCurve:
 
 @dataclass(frozen=True)
 class LoadedLatency:
-    """One percentile of latency against the rate, for one device. Rises with the rate.
+    """One percentile of latency against the rate, for one device: computed where it is looked at.
 
     Attributes:
-        rates_ips: Samples/s offered, rising from 0.
-        latency_ms: The percentile at each.
+        unit_ms: Service time of batch 1.
+        shape: Service time of batches 1, 2, ... in units of it.
+        percentile: As a share: 0.99.
     """
 
-    rates_ips: tuple[float, ...]
-    latency_ms: tuple[float, ...]
+    unit_ms: float
+    shape: tuple[float, ...]
+    percentile: float
+
+    @property
+    def idle_ms(self) -> float:
+        """Latency of a sample that finds the device idle."""
+        return self.unit_ms * self.shape[0]
+
+    @property
+    def most_ips(self) -> float:
+        """The highest rate that the model speaks of."""
+        return self._rate(len(UTILISATIONS) - 1)
 
     def at(self, rate_ips: float) -> float:
         """The percentile in ms at a rate; infinite above the highest that the model speaks of."""
-        if rate_ips > self.rates_ips[-1] * (1 + 1e-9):
+        if rate_ips > self.most_ips * (1 + 1e-9):
             return math.inf
-        return float(np.interp(rate_ips, self.rates_ips, self.latency_ms))
+        above = max(1, bisect.bisect_left([self._rate(k) for k in range(len(UTILISATIONS))], rate_ips * (1 - 1e-9)))
+        ends = above - 1, above
+        return float(np.interp(rate_ips, [self._rate(k) for k in ends], [self._latency(k) for k in ends]))
 
     def highest_rate_ips(self, limit_ms: float) -> float:
         """The highest rate at which the percentile is within the limit; 0 where it never is."""
-        if self.latency_ms[0] > limit_ms:
+        if self.idle_ms > limit_ms:
             return 0.0
-        return float(np.interp(limit_ms, self.latency_ms, self.rates_ips))
+        above = bisect.bisect_right(range(1, len(UTILISATIONS)), limit_ms, key=self._latency) + 1
+        if above == len(UTILISATIONS):
+            return self.most_ips
+        ends = above - 1, above
+        return float(np.interp(limit_ms, [self._latency(k) for k in ends], [self._rate(k) for k in ends]))
+
+    def _rate(self, k: int) -> float:
+        return UTILISATIONS[k] * _largest_rate(self.shape) / self.unit_ms * 1000.0
+
+    def _latency(self, k: int) -> float:
+        return max(_normal_latency(self.shape, self.percentile, k), self.shape[0]) * self.unit_ms
 
 
 def loaded_latency(curve: BatchCurve, percentile: float) -> LoadedLatency:
@@ -101,23 +131,24 @@ def loaded_latency(curve: BatchCurve, percentile: float) -> LoadedLatency:
         percentile: As a share: 0.99.
     """
     times = curve.times()
-    unit = float(times[0])
-    normal = tuple(round(float(t) / unit, 4) for t in times)
-    latencies = np.maximum.accumulate(_normal_table(normal, percentile))
-    rates = _UTILISATIONS * curve.largest_rate_ips()
-    return LoadedLatency(tuple(map(float, rates)), tuple(float(t) * unit for t in latencies))
+    # Times are rounded up by at most `_SHAPE_STEP`, so that curves of nearly one shape share the work.
+    steps = np.ceil(np.log(times / times[0]) / math.log1p(_SHAPE_STEP) - 1e-9)
+    return LoadedLatency(float(times[0]), tuple(map(float, (1 + _SHAPE_STEP) ** steps)), percentile)
 
 
-@lru_cache(maxsize=512)
-def _normal_table(times: tuple[float, ...], percentile: float) -> Floats:
-    """The percentile at each of `_UTILISATIONS`, in units of the first service time.
+@lru_cache(maxsize=4096)
+def _largest_rate(shape: tuple[float, ...]) -> float:
+    """Samples per unit of time with the device always busy, at the batch size where that is highest."""
+    return float(np.max(np.arange(1, len(shape) + 1) / np.array(shape)))
 
-    Curves of one shape share it: only rate × time counts.
-    """
-    chain = _Chain(np.array(times))
-    largest_rate = float(np.max(np.arange(1, len(times) + 1) / chain.times))
-    rates = _UTILISATIONS[1:] * largest_rate
-    return np.concatenate([[times[0]], chain.percentile(rates, percentile)])
+
+@lru_cache(maxsize=65536)
+def _normal_latency(shape: tuple[float, ...], percentile: float, k: int) -> float:
+    """The percentile at one of `UTILISATIONS`, in units of the service time of batch 1."""
+    if k == 0:
+        return shape[0]
+    chain = _Chain(np.array(shape), UTILISATIONS[k])
+    return chain.percentile(UTILISATIONS[k] * _largest_rate(shape), percentile)
 
 
 class _Chain:
@@ -125,70 +156,89 @@ class _Chain:
 
     Args:
         times: Service time of batches 1..B.
+        utilisation: Of the load that it is asked for: the busier, the larger the gangs that count.
     """
 
-    def __init__(self, times: Floats) -> None:
+    def __init__(self, times: Floats, utilisation: float) -> None:
         self.times = times
         self.largest = len(times)
-        self.states = 2 * self.largest + _EXTRA_STATES
+        self.states = math.ceil(2 * self.largest * utilisation + _EXTRA_STATES * utilisation**2) + 8
         full, rest = np.divmod(np.arange(self.states + 1), self.largest)
         with_zero = np.concatenate([[0.0], times])
-        self.gang_time = full * times[-1] + with_zero[rest]  # ms [0..Q], whole gang
+        self.gang_time = full * times[-1] + with_zero[rest]  # [0..Q], whole gang
 
-    def percentile(self, rates: Floats, share: float) -> Floats:
-        """Latency percentile at each rate (samples per unit of time)."""
-        arrivals = self._arrivals(rates)
+    def percentile(self, rate: float, share: float) -> float:
+        """Latency percentile at a rate (samples per unit of time)."""
+        arrivals = self._arrivals(rate)
         weights = self._stationary(arrivals)
         return self._quantile(arrivals, weights, share)
 
-    def _arrivals(self, rates: Floats) -> Floats:
-        """P(k arrivals while a gang of n is served): [rate, n = 1..Q, k = 0..Q]; the rest of the tail sits at Q."""
-        mean = rates[:, None, None] * self.gang_time[None, 1:, None]
+    def _arrivals(self, rate: float) -> Floats:
+        """P(k arrivals while a gang of n is served): [n = 1..Q, k = 0..Q]; the rest of the tail sits at Q."""
+        mean = rate * self.gang_time[1:, None]
         k = np.arange(self.states + 1)
         log_factorial = np.concatenate([[0.0], np.cumsum(np.log(k[1:]))])
         probability: Floats = np.exp(k * np.log(mean) - mean - log_factorial)
-        probability[..., -1] += np.maximum(0.0, 1.0 - probability.sum(axis=-1))
+        probability[:, -1] += np.maximum(0.0, 1.0 - probability.sum(axis=1))
         return probability
 
     def _stationary(self, arrivals: Floats) -> Floats:
-        """Long-run share of gangs of each size: [rate, n]."""
-        step = arrivals[..., 1:].copy()
-        step[..., 0] += arrivals[..., 0]
-        system = np.swapaxes(step, 1, 2) - np.eye(self.states)
-        system[:, -1, :] = 1.0
-        right = np.zeros((len(arrivals), self.states, 1))
-        right[:, -1] = 1.0
-        solved: Floats = np.linalg.solve(system, right)[..., 0]
+        """Long-run share of gangs of each size: [n]."""
+        step = arrivals[:, 1:].copy()
+        step[:, 0] += arrivals[:, 0]
+        system = step.T - np.eye(self.states)
+        system[-1, :] = 1.0
+        right = np.zeros(self.states)
+        right[-1] = 1.0
+        solved: Floats = np.linalg.solve(system, right)
         return np.asarray(np.maximum(solved, 0.0))
 
-    def _quantile(self, arrivals: Floats, weights: Floats, share: float) -> Floats:
+    def _quantile(self, arrivals: Floats, weights: Floats, share: float) -> float:
         """The percentile of the mixture of uniform distributions, one for each (gang served, batch of the next)."""
-        gang, members, first, last, done = self._batches_of_next_gangs()
-        served = self.gang_time[1:, None]
-        low = served * (1.0 - last) + done
-        width = served * np.maximum(last - first, 1e-6)
-        mass = weights[:, :, None] * arrivals[:, :, gang] * members
-        alone = (weights * arrivals[..., 0]).sum(axis=1)
-        edges = np.concatenate([low.ravel(), (low + width).ravel()])
+        next_gangs = _batches_of_gangs(self.states, self.largest)
+        mass = weights[:, None] * arrivals[:, next_gangs.gang] * next_gangs.members
+        served, batch = np.nonzero(mass > _NEGLIGIBLE * (1 - share) * mass.sum())
+        period = self.gang_time[served + 1]
+        low = period * (1.0 - next_gangs.last[batch]) + self.gang_time[next_gangs.end[batch]]
+        width = period * np.maximum(next_gangs.last[batch] - next_gangs.first[batch], 1e-6)
+        slope = mass[served, batch] / width
+        edges = np.concatenate([low, low + width])
         order = np.argsort(edges)
-        slope = (mass / width).reshape(len(weights), -1)
-        rise = np.cumsum(np.concatenate([slope, -slope], axis=1)[:, order], axis=1)
+        rise = np.cumsum(np.concatenate([slope, -slope])[order])
         edges = edges[order]
-        below = np.concatenate([np.zeros((len(weights), 1)), np.cumsum(rise[:, :-1] * np.diff(edges), axis=1)], axis=1)
-        below += np.where(edges >= self.times[0], alone[:, None], 0.0)
-        below /= below[:, -1:]
-        return np.array([_crossing(edges, row, share) for row in below])
+        below = np.concatenate([[0.0], np.cumsum(rise[:-1] * np.diff(edges))])
+        # Who comes while the device idles is served alone, at once.
+        below += np.where(edges >= self.times[0], (weights * arrivals[:, 0]).sum(), 0.0)
+        return _crossing(edges, below / below[-1], share)
 
-    def _batches_of_next_gangs(self) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        """Each batch of each gang size: gang, members, its stretch of the arrivals (first, last), time when done."""
-        found = [
-            (gang, end - start, *_stretch(gang, start, end), self.gang_time[end])
-            for gang in range(1, self.states + 1)
-            for start in range(0, gang, self.largest)
-            for end in [min(start + self.largest, gang)]
-        ]
-        gang, members, first, last, done = (np.array(column) for column in zip(*found, strict=True))
-        return gang, members, first, last, done
+
+class _NextGangs(NamedTuple):
+    """Each batch of each gang size: one entry a batch, gangs of one size follow each other.
+
+    Attributes:
+        gang: Size of the gang that the batch is of.
+        members: Size of the batch.
+        first: Where its members' stretch of the arrivals begins, as a share of the period.
+        last: Where it ends.
+        end: Members of the gang up to and with this batch.
+    """
+
+    gang: Ints
+    members: Ints
+    first: Floats
+    last: Floats
+    end: Ints
+
+
+@lru_cache(maxsize=512)
+def _batches_of_gangs(largest_gang: int, largest_batch: int) -> _NextGangs:
+    found = [
+        (gang, end - start, *_stretch(gang, start, end), end)
+        for gang in range(1, largest_gang + 1)
+        for start in range(0, gang, largest_batch)
+        for end in [min(start + largest_batch, gang)]
+    ]
+    return _NextGangs(*(np.array(column) for column in zip(*found, strict=True)))
 
 
 def _stretch(gang: int, start: int, end: int) -> tuple[float, float]:
@@ -216,11 +266,6 @@ def _crossing(edges: Floats, below: Floats, share: float) -> float:
 def units_for(rate_ips: float, per_unit_ips: float) -> int:
     """Whole devices for a rate; a rate that is met exactly counts as met."""
     return max(1, math.ceil(rate_ips / per_unit_ips * (1 - 1e-9)))
-
-
-def percentile_share(name: str) -> float:
-    """`p99` → 0.99, `p99_9` → 0.999."""
-    return float(name[1:].replace("_", ".")) / 100.0
 
 
 def ordered_points(points: Sequence[tuple[int, float]]) -> BatchCurve:

@@ -175,7 +175,8 @@ def _amount(cost: Cost, objective: Objective) -> float:
     return cost.capex_usd if objective == "capex" and cost.capex_usd is not None else cost.monthly_usd
 
 
-def _sort_key(option: Option, objective: Objective) -> tuple[int, bool, float, str]:
-    """Sure before likely, priced before unpriced, then the cheapest; the name decides what is left."""
+def _sort_key(option: Option, objective: Objective) -> tuple[int, bool, float, int, float, str]:
+    """Sure before likely, priced before unpriced, then the cheapest, the fewest, the least busy; last the name."""
     amount = _amount(option.cost, objective) if option.cost else 0.0
-    return _ORDER[option.verdict], option.cost is None, amount, option.target
+    spare = option.utilisation or 0.0
+    return _ORDER[option.verdict], option.cost is None, amount, option.units, spare, option.target

@@ -83,3 +83,30 @@ def parse_percentile(text: str) -> float:
 def percentile_name(share: float) -> str:
     """0.999 → `p99.9`."""
     return f"p{round(share * 100, 4):g}"
+
+
+def read_sla(
+    latency_ms: str | None,
+    fps: str | None,
+    percentile: str = "p99",
+    *,
+    power_w: str | None = None,
+    budget_usd: str | None = None,
+    precision: Precision | None = None,
+) -> Sla:
+    """Limits as people type them.
+
+    Raises:
+        UsageError: One is no limit, or neither latency nor rate is asked for.
+    """
+    sla = Sla(
+        latency_ms=parse_limit("--latency-ms", latency_ms, "ms"),
+        percentile=parse_percentile(percentile),
+        fps=parse_limit("--fps", fps),
+        power_w=parse_limit("--power-w", power_w, "w"),
+        budget_usd=parse_limit("--budget-usd", budget_usd),
+        precision=precision,
+    )
+    if sla.latency_ms is None and sla.fps is None:
+        raise UsageError("an SLA needs a limit on latency or a rate: give --latency-ms, --fps or both")
+    return sla

@@ -12,6 +12,7 @@ readings of the evidence give three answers: the middle of its range, its slow e
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from deploykit.base.vocab import Verdict
 from deploykit.evidence import Evidence, Figure
@@ -73,7 +74,7 @@ class Judgement:
 
 def judge(evidence: Evidence, sla: Sla) -> Judgement:
     """How a target does under the latency and rate limits."""
-    capacity = unit_capacity(evidence, sla)
+    capacity = unit_capacity(evidence, sla.latency_ms, sla.percentile)
     if capacity is None:
         return _judgement(Verdict.UNKNOWN, f"no latency is known that could be held against {sla.describe()}")
     if capacity.middle <= 0 and capacity.bound <= 0:
@@ -81,12 +82,13 @@ def judge(evidence: Evidence, sla: Sla) -> Judgement:
     return _with_units(sla, capacity)
 
 
-def unit_capacity(evidence: Evidence, sla: Sla) -> Capacity | None:
+@lru_cache(maxsize=1 << 16)
+def unit_capacity(evidence: Evidence, latency_ms: float | None, percentile: float) -> Capacity | None:
     """What one unit holds; None where the evidence does not speak of the limit."""
-    if sla.latency_ms is None:
+    if latency_ms is None:
         return _ceiling(evidence)
-    modelled = _modelled(evidence, sla.latency_ms, sla.percentile)
-    direct = _direct(evidence, sla.latency_ms, sla.percentile)
+    modelled = _modelled(evidence, latency_ms, percentile)
+    direct = _direct(evidence, latency_ms, percentile)
     if direct is not None and (modelled is None or direct.bound >= modelled.bound):
         return direct
     return modelled
@@ -167,7 +169,7 @@ def _rising(points: dict[int, Figure]) -> dict[int, Figure]:
 def _too_slow(evidence: Evidence, sla: Sla, capacity: Capacity) -> Judgement:
     assert sla.latency_ms is not None
     name = percentile_name(sla.percentile)
-    idle = capacity.curves[0].latency_ms[0] if capacity.curves else None
+    idle = capacity.curves[0].idle_ms if capacity.curves else None
     if capacity.best > 0:
         return _judgement(
             Verdict.UNKNOWN, f"{name} {idle:.3g} ms idle is over {sla.latency_ms:g} ms, its fast end is not", capacity
