@@ -12,24 +12,33 @@ Names are imported when they are first used, so that `import deploykit` costs no
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Artifact": "deploykit.base.artifact",
+    "BenchRequest": "deploykit.bench.command:Request",
     "CalibrationMethod": "deploykit.base.vocab",
     "DeploykitError": "deploykit.base.errors",
     "ExportSettings": "deploykit.pipeline",
     "Exported": "deploykit.pipeline",
     "Measurement": "deploykit.results.measurement",
     "Precision": "deploykit.base.vocab",
+    "Question": "deploykit.recommend.question",
+    "Recommendation": "deploykit.recommend.answer",
     "Scenario": "deploykit.base.vocab",
+    "Sla": "deploykit.recommend.sla",
     "Store": "deploykit.results.store",
     "TargetSpec": "deploykit.targets.spec",
+    "bench": "deploykit.bench.command:run_bench",
     "export": "deploykit.pipeline",
     "read_artifact": "deploykit.base.artifact",
+    "recommend": "deploykit.recommend.ask",
 }
+"""Public name → module it lives in, with `:name` where it has another name there."""
 
 if TYPE_CHECKING:
     from deploykit.base.artifact import Artifact as Artifact
@@ -38,19 +47,39 @@ if TYPE_CHECKING:
     from deploykit.base.vocab import CalibrationMethod as CalibrationMethod
     from deploykit.base.vocab import Precision as Precision
     from deploykit.base.vocab import Scenario as Scenario
+    from deploykit.bench import command as _bench
     from deploykit.pipeline import Exported as Exported
     from deploykit.pipeline import ExportSettings as ExportSettings
     from deploykit.pipeline import export as export
+    from deploykit.recommend.answer import Recommendation as Recommendation
+    from deploykit.recommend.ask import recommend as recommend
+    from deploykit.recommend.question import Question as Question
+    from deploykit.recommend.sla import Sla as Sla
     from deploykit.results.measurement import Measurement as Measurement
     from deploykit.results.store import Store as Store
     from deploykit.targets.spec import TargetSpec as TargetSpec
+
+    BenchRequest = _bench.Request
+    bench = _bench.run_bench
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'deploykit' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    home, _, other = _HOMES[name].partition(":")
+    return getattr(importlib.import_module(home), other or name)
 
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_HOMES])
+
+
+class _Facade(ModuleType):
+    """`deploykit.export` is the function, also once the room of that name has been imported and would be bound here."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Facade

@@ -17,6 +17,12 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
         deploykit.exprot  # noqa: B018
 
 
+@pytest.mark.parametrize("name", ["bench", "export", "recommend"])
+def test_a_verb_stays_a_function_when_the_room_of_its_name_is_imported(name: str) -> None:
+    code = f"import deploykit, deploykit.{name}; print(callable(deploykit.{name}))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "True"
+
+
 def test_importing_deploykit_imports_nothing_else() -> None:
     code = "import deploykit, sys; print([name for name in sys.modules if name.startswith('deploykit.')])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

@@ -98,7 +98,7 @@ def _sources(sources: Sequence[str]) -> str:
 def _options(options: Sequence[Option]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("target", no_wrap=True)
-    for name in ("units", "", options[0].percentile, "one holds", "power", "a month", "per million", "to buy"):
+    for name in ("units", "", options[0].percentile, "holds", "power", "a month", "per M", "to buy"):
         table.add_column(name, justify="left" if not name else "right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for option in options:

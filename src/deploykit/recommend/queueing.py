@@ -62,11 +62,15 @@ class BatchCurve:
             raise ValueError("batch sizes must rise and times be above 0")
 
     def times(self) -> Floats:
-        """Service time of batches 1, 2, ... up to the largest usable one: ms [batch]. Never falls with the batch."""
+        """Service time of batches 1, 2, ... up to the one with the highest rate: ms [batch]. Never falls with the batch.
+
+        A larger batch would cost latency and bring no rate.
+        """
         largest = max((b for b in self.batches if b <= MAX_BATCH), default=MAX_BATCH)
         times = np.interp(np.arange(1, largest + 1), self.batches, self.service_ms)
         rising: Floats = np.maximum.accumulate(times)
-        return rising
+        best = int(np.argmax(np.arange(1, largest + 1) / rising))
+        return rising[: best + 1]
 
     def largest_rate_ips(self) -> float:
         """Samples/s with the device always busy, at the batch size where that is highest."""
