@@ -62,7 +62,7 @@ class BatchCurve:
             raise ValueError("batch sizes must rise and times be above 0")
 
     def times(self) -> Floats:
-        """Service time of batches 1, 2, ... up to the one with the highest rate: ms [batch]. Never falls with the batch.
+        """Service time of batches 1, 2, ... up to the one with the highest rate: ms [batch], never falling.
 
         A larger batch would cost latency and bring no rate.
         """

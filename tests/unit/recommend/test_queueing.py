@@ -60,7 +60,7 @@ def test_the_model_is_never_faster_than_a_simulation(curve: list[float], utilisa
     found = loaded_latency(points, 0.99).at(rate)
     real = simulated(list(points.times()), rate, 0.99)
     # Pessimistic where gangs outgrow the largest batch: its last batch leaves without those who came later.
-    assert 0.95 * real <= found <= (1.25 if utilisation <= 0.5 else 1.6) * real
+    assert 0.95 * real <= found <= (1.3 if utilisation <= 0.5 else 1.6) * real
 
 
 def test_rate_and_latency_are_inverse() -> None:
