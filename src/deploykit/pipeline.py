@@ -391,7 +391,7 @@ def _judged(
                 reference,
                 session,
                 data.held_out,
-                task=fp32.manifest.model.task,
+                task=_task(fp32, data),
                 data=data.held_out.description,
                 worst_layers=worst,
                 progress=progress,
@@ -400,6 +400,13 @@ def _judged(
         if judged != candidate:
             for left in candidate.parent.glob("rounding.onnx*"):
                 left.unlink()
+
+
+def _task(fp32: Artifact, data: _Data) -> str | None:
+    """What the card says; a model without one is a classifier if its data has a folder for each of its classes."""
+    if fp32.manifest.model.task is None and data.held_out.label_of is not None:
+        return accuracy.CLASSIFICATION
+    return fp32.manifest.model.task
 
 
 def _published(artifact: Artifact, output_dir: Path | None) -> Artifact:
