@@ -40,7 +40,7 @@ def show_table(point: TargetSpec, document: dict[str, Any]) -> RenderableType:
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")
-    for name, text in (*_identity(point, document), *_figures(point), *_caveats(point, document)):
+    for name, text in (*_identity(point, document), *_figures(point), *_money(document), *_caveats(point, document)):
         facts.add_row(name, Text(text))
     return facts
 
@@ -74,6 +74,18 @@ def _figures(point: TargetSpec) -> list[tuple[str, str]]:
     ]
     known = [(name, f"{_number(value)} {unit}".strip()) for name, value, unit in figures if value is not None]
     return [("chip", f"{chip.architecture}{compute}"), *known]
+
+
+def _money(document: dict[str, Any]) -> list[tuple[str, str]]:
+    """Price quotes, one a line."""
+    rows = []
+    for quote in document["prices"]:
+        count = f" for {quote['count']}" if quote["count"] > 1 else ""
+        per = "" if quote["per"] == "once" else f"/{quote['per']}"
+        flags = f" [{', '.join(quote['flags'])}]" if quote["flags"] else ""
+        text = f"{quote['amount']:g} {quote['currency']}{per}{count}, {quote['kind']}, {quote['sku']}, {quote['seller']}{flags}"
+        rows.append(("prices" if not rows else "", text))
+    return rows
 
 
 def _caveats(point: TargetSpec, document: dict[str, Any]) -> list[tuple[str, str]]:

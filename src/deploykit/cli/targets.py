@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -90,9 +91,20 @@ def document(point: TargetSpec) -> dict[str, Any]:
         "power_readings": [reading.model_dump(mode="json") for reading in readings],
         "unverified": list(point.unverified),
         "notes": file["notes"],
-        "prices": [],
+        "prices": _prices(point),
         "sources": [{"key": key, **text} for key, text in file["sources"].items() if key in _cited(point)],
     }
+
+
+def _prices(point: TargetSpec) -> list[dict[str, Any]]:
+    """Quotes of the device, whole: a slice's share of one is `recommend`'s to work out."""
+    from deploykit.cost.quotes import packaged_quotes, quotes_for
+
+    today = dt.datetime.now(dt.timezone.utc).date()
+    found = quotes_for(point.device.device, point.device.price_keys, packaged_quotes())
+    return [
+        {**quote.model_dump(mode="json"), "seller": quote.seller, "flags": list(quote.flags(today))} for quote in found
+    ]
 
 
 def specs(point: TargetSpec) -> dict[str, float | int | None]:

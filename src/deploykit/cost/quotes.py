@@ -87,9 +87,15 @@ class Quote(BaseModel):
             found.append("stale")
         return tuple(found)
 
+    @property
+    def seller(self) -> str:
+        """Who, and where unless the name says so: `AWS us-east-1`, `Amazon US`; empty where not known."""
+        where = "" if self.region in self.provider.split() else self.region
+        return " ".join(filter(None, (self.provider, where)))
+
     def citation(self) -> str:
         """`p4d.24xlarge, AWS us-east-1, 32.7726 USD/hour for 8, 2025 (source)`."""
-        where = " ".join(filter(None, (self.provider, self.region)))
+        where = self.seller
         devices = f" for {self.count}" if self.count > 1 else ""
         per = "" if self.per == "once" else f"/{self.per}"
         date = self.date or "no date"

@@ -54,6 +54,9 @@ def test_show_has_the_keys_that_scripts_rely_on(capsys: pytest.CaptureFixture[st
     specs = found["specs"]
     assert isinstance(specs, dict)
     assert specs["sm_count"] == 14
+    prices = found["prices"]
+    assert isinstance(prices, list) and prices
+    assert all(price["source"] and price["amount"] > 0 and "flags" in price for price in prices)
 
 
 def test_show_cites_what_stands_behind_this_mode_and_no_other(capsys: pytest.CaptureFixture[str]) -> None:
