@@ -78,12 +78,13 @@ def _figures(point: TargetSpec) -> list[tuple[str, str]]:
 
 def _money(document: dict[str, Any]) -> list[tuple[str, str]]:
     """Price quotes, one a line."""
-    rows = []
+    rows: list[tuple[str, str]] = []
     for quote in document["prices"]:
         count = f" for {quote['count']}" if quote["count"] > 1 else ""
         per = "" if quote["per"] == "once" else f"/{quote['per']}"
         flags = f" [{', '.join(quote['flags'])}]" if quote["flags"] else ""
-        text = f"{quote['amount']:g} {quote['currency']}{per}{count}, {quote['kind']}, {quote['sku']}, {quote['seller']}{flags}"
+        amount = f"{quote['amount']:g} {quote['currency']}{per}{count}"
+        text = f"{amount}, {quote['kind']}, {quote['sku']}, {quote['seller']}{flags}"
         rows.append(("prices" if not rows else "", text))
     return rows
 
