@@ -67,6 +67,10 @@ def recommend(
 
     Example: deploykit recommend --latency-ms 5 --fps 500
     """
+    import os
+
+    # The queueing model solves many small systems: one thread does that best, and on a busy machine far best.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from deploykit.base.errors import NoTargetMeetsSla
     from deploykit.cli.output import emit
     from deploykit.cli.recommendation_tables import answer_table

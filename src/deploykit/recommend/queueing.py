@@ -1,16 +1,15 @@
 """Latency under load of one device that batches what waits. Pure: no clock, no random numbers.
 
-The device takes all waiting samples at once, in batches of at most the largest measured size, oldest first, and starts
-as soon as it is free. Arrivals are Poisson. A *gang* is what waits when the device falls free; while a gang of `n` is
-served, for `L(n)` ms, the next one gathers, so gang sizes are a Markov chain:
+The device takes waiting samples in batches of at most the best size, oldest first, as soon as it is free. Arrivals
+are Poisson. How many wait when it falls free is a Markov chain (the bulk-service queue of Bailey 1954,
+"On Queueing Processes with Bulk Service", with a service time of each batch size):
 
-    next gang ~ Poisson(rate × L(n)),  and 1 where nobody came (the device idles until somebody does)
+    next ~ waiting - batch + Poisson(rate × L(batch)),  and 1 where nobody waits (the device idles until somebody comes)
 
-A sample that arrives a share `u` of the way through a gang's service waits `(1 - u) L(n)`, then until its own batch of
-the next gang is done. `u` is uniform, and oldest first means that a batch's members come from their own stretch of it.
-So the latency distribution is a mixture of uniform ones and its percentiles are exact, but for one pessimism: when a
-gang is larger than the largest batch, its last batch leaves without samples that came later. At batch size 1 there is
-none: the model is then M/D/1, and is tested against its textbook formula.
+A sample that arrives a share `u` of the way through a batch's service waits `(1 - u) L`, then for full batches ahead
+of it, then for its own batch, which those who came later fill up. So its latency is a mixture of uniform distributions
+over cells of `u`, and its percentile is read off that mixture. At batch size 1 this is M/D/1, and is tested against its
+textbook formula; with batches, against a simulation.
 
 Between measured batch sizes service time is interpolated linearly: on GPUs it is flat first and then rises, so that the
 chord lies above the curve.
@@ -23,7 +22,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -34,12 +33,15 @@ MAX_UTILISATION = 0.9
 """Of what the largest batch can do. Above it a service time that is a few percent off moves the tail as much."""
 MAX_BATCH = 32
 """Larger batches gain little rate and cost a lot of latency; the chain's state space grows with them."""
-UTILISATIONS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, MAX_UTILISATION)
+UTILISATIONS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.875, MAX_UTILISATION)
 """Where the percentile is computed; between them it is interpolated."""
 _SHAPE_STEP = 0.005
 _EXTRA_STATES = 50
 """Gangs beyond twice the batch that are told apart: at utilisation 0.9 and batch 1 what lies beyond weighs < 1e-4."""
-_NEGLIGIBLE = 1e-5
+_CELLS = 8
+"""Of the time that one batch takes: where in it a sample arrives."""
+_SMALL_CHANCE = 1e-2
+_NEGLIGIBLE = 1e-4
 """Share of the tail that one component of the mixture may have and be left out."""
 
 
@@ -156,106 +158,94 @@ def _normal_latency(shape: tuple[float, ...], percentile: float, k: int) -> floa
 
 
 class _Chain:
-    """The Markov chain of gang sizes 1..Q of one batch curve.
+    """The Markov chain of samples waiting when the device falls free, 1..Q, of one batch curve.
 
     Args:
         times: Service time of batches 1..B.
-        utilisation: Of the load that it is asked for: the busier, the larger the gangs that count.
+        utilisation: Of the load that it is asked for: the busier, the longer the queues that count.
     """
 
     def __init__(self, times: Floats, utilisation: float) -> None:
         self.times = times
         self.largest = len(times)
         self.states = math.ceil(2 * self.largest * utilisation + _EXTRA_STATES * utilisation**2) + 8
-        full, rest = np.divmod(np.arange(self.states + 1), self.largest)
-        with_zero = np.concatenate([[0.0], times])
-        self.gang_time = full * times[-1] + with_zero[rest]  # [0..Q], whole gang
+        waiting = np.arange(1, self.states + 1)
+        batch = np.minimum(waiting, self.largest)
+        self.left = waiting - batch
+        self.served = times[batch - 1]
 
     def percentile(self, rate: float, share: float) -> float:
         """Latency percentile at a rate (samples per unit of time)."""
-        arrivals = self._arrivals(rate)
-        weights = self._stationary(arrivals)
-        return self._quantile(arrivals, weights, share)
+        step = self._step(rate)
+        weights = self._stationary(step)
+        return self._quantile(rate, weights, float(weights @ step[:, 0]), share)
 
-    def _arrivals(self, rate: float) -> Floats:
-        """P(k arrivals while a gang of n is served): [n = 1..Q, k = 0..Q]; the rest of the tail sits at Q."""
-        mean = rate * self.gang_time[1:, None]
-        k = np.arange(self.states + 1)
-        log_factorial = np.concatenate([[0.0], np.cumsum(np.log(k[1:]))])
-        probability: Floats = np.exp(k * np.log(mean) - mean - log_factorial)
+    def _step(self, rate: float) -> Floats:
+        """P(k wait when the device next falls free | n did): [n = 1..Q, k = 0..Q]; the rest of the tail sits at Q."""
+        came = np.arange(self.states + 1) - self.left[:, None]
+        probability = np.where(came >= 0, _poisson(np.maximum(came, 0), rate * self.served[:, None]), 0.0)
         probability[:, -1] += np.maximum(0.0, 1.0 - probability.sum(axis=1))
         return probability
 
-    def _stationary(self, arrivals: Floats) -> Floats:
-        """Long-run share of gangs of each size: [n]."""
-        step = arrivals[:, 1:].copy()
-        step[:, 0] += arrivals[:, 0]
-        system = step.T - np.eye(self.states)
+    def _stationary(self, step: Floats) -> Floats:
+        """Long-run share of each state: [n]. After none there is one: who comes next is served alone."""
+        taken = step[:, 1:].copy()
+        taken[:, 0] += step[:, 0]
+        system = taken.T - np.eye(self.states)
         system[-1, :] = 1.0
         right = np.zeros(self.states)
         right[-1] = 1.0
         solved: Floats = np.linalg.solve(system, right)
         return np.asarray(np.maximum(solved, 0.0))
 
-    def _quantile(self, arrivals: Floats, weights: Floats, share: float) -> float:
-        """The percentile of the mixture of uniform distributions, one for each (gang served, batch of the next)."""
-        next_gangs = _batches_of_gangs(self.states, self.largest)
-        mass = weights[:, None] * arrivals[:, next_gangs.gang] * next_gangs.members
-        served, batch = np.nonzero(mass > _NEGLIGIBLE * (1 - share) * mass.sum())
-        period = self.gang_time[served + 1]
-        low = period * (1.0 - next_gangs.last[batch]) + self.gang_time[next_gangs.end[batch]]
-        width = period * np.maximum(next_gangs.last[batch] - next_gangs.first[batch], 1e-6)
-        slope = mass[served, batch] / width
+    def _quantile(self, rate: float, weights: Floats, idle: float, share: float) -> float:
+        """The percentile of the mixture over (state, cell of the arrival's time, samples that came before it)."""
+        came = np.arange(math.ceil(_most_likely_below(rate * self.times[-1])) + 1)
+        cell = ((np.arange(_CELLS) + 0.5) / _CELLS)[None, :, None]
+        served = self.served[:, None, None]
+        mass = weights[:, None, None] * rate * served / _CELLS * _poisson(came, rate * served * cell)
+        state, at, before = np.nonzero(mass > _NEGLIGIBLE * (1 - share) * mass.sum())
+        ahead = self.left[state] + came[before]
+        width = self.served[state] / _CELLS
+        end = width * (_CELLS - at) + ahead // self.largest * self.times[-1]
+        found, size, part = self._own_batches(ahead % self.largest, rate * (end - width / 2))
+        weight = mass[state, at, before][found] * part
+        low = end[found] - width[found] + self.times[size - 1]
+        width = width[found]
+        slope = weight / width
         edges = np.concatenate([low, low + width])
         order = np.argsort(edges)
         rise = np.cumsum(np.concatenate([slope, -slope])[order])
         edges = edges[order]
         below = np.concatenate([[0.0], np.cumsum(rise[:-1] * np.diff(edges))])
-        # Who comes while the device idles is served alone, at once.
-        below += np.where(edges >= self.times[0], (weights * arrivals[:, 0]).sum(), 0.0)
+        below += np.where(edges >= self.times[0], idle, 0.0)
         return _crossing(edges, below / below[-1], share)
 
+    def _own_batches(self, older: Ints, mean: Floats) -> tuple[Ints, Ints, Floats]:
+        """Who comes until a sample's batch starts fills that batch up: (which sample, batch size, chance).
 
-class _NextGangs(NamedTuple):
-    """Each batch of each gang size: one entry a batch, gangs of one size follow each other.
-
-    Attributes:
-        gang: Size of the gang that the batch is of.
-        members: Size of the batch.
-        first: Where its members' stretch of the arrivals begins, as a share of the period.
-        last: Where it ends.
-        end: Members of the gang up to and with this batch.
-    """
-
-    gang: Ints
-    members: Ints
-    first: Floats
-    last: Floats
-    end: Ints
+        Args:
+            older: Members of its batch that came before it.
+            mean: Expected arrivals until the batch starts.
+        """
+        sizes = np.arange(1, self.largest + 1)
+        younger = sizes - 1 - older[:, None]
+        chance = np.where(younger >= 0, _poisson(np.maximum(younger, 0), mean[:, None]), 0.0)
+        chance[:, -1] = np.maximum(0.0, 1.0 - chance[:, :-1].sum(axis=1))
+        found, size = np.nonzero(chance > _SMALL_CHANCE)
+        return found, sizes[size], chance[found, size]
 
 
-@lru_cache(maxsize=512)
-def _batches_of_gangs(largest_gang: int, largest_batch: int) -> _NextGangs:
-    found = [
-        (gang, end - start, *_stretch(gang, start, end), end)
-        for gang in range(1, largest_gang + 1)
-        for start in range(0, gang, largest_batch)
-        for end in [min(start + largest_batch, gang)]
-    ]
-    return _NextGangs(*(np.array(column) for column in zip(*found, strict=True)))
+def _poisson(k: Ints, mean: Floats) -> Floats:
+    """P(k) of Poisson distributions; broadcasts."""
+    log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, k.max() + 1)))])
+    probability: Floats = np.exp(k * np.log(mean) - mean - log_factorial[k])
+    return probability
 
 
-def _stretch(gang: int, start: int, end: int) -> tuple[float, float]:
-    """When, as shares of the period, the members `start + 1 .. end` of a gang arrived: a uniform stretch.
-
-    The k-th of n uniform arrivals is Beta(k, n - k + 1); the stretch has the mean and variance of the members'
-    mixture of those. For a whole gang that is 0 to 1, exactly.
-    """
-    k = np.arange(start + 1, end + 1)
-    mean = k / (gang + 1)
-    variance = float(np.mean(mean * (1 - mean)) / (gang + 2) + np.var(mean))
-    half, centre = math.sqrt(3.0 * variance), float(np.mean(mean))
-    return centre - half, centre + half
+def _most_likely_below(mean: float) -> float:
+    """A count that a Poisson variable exceeds with a chance far below what a percentile notices."""
+    return mean + 6.0 * math.sqrt(mean) + 6.0
 
 
 def _crossing(edges: Floats, below: Floats, share: float) -> float:
