@@ -74,12 +74,20 @@ def __dir__() -> list[str]:
     return sorted([*globals(), *_HOMES])
 
 
+class _Room(ModuleType):
+    """A package that shares its name with a verb: calling it is calling the verb."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return __getattr__(self.__name__.rpartition(".")[2])(*arguments, **options)
+
+
 class _Facade(ModuleType):
-    """`deploykit.export` is the function, also once the room of that name has been imported and would be bound here."""
+    """`deploykit.export(...)` works, also once the package of that name has been imported and is bound here."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
+        if name in _HOMES and isinstance(value, ModuleType):
+            value.__class__ = _Room
+        super().__setattr__(name, value)
 
 
 sys.modules[__name__].__class__ = _Facade
