@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from deploykit.predict.answer import Prediction, Refusal
 
 
+_NO_ANSWER = 3
+
+
 def predict(
     model: Annotated[
         str, typer.Argument(help="A model name (`resnet50`, `bert-large-99`), an artifact folder or an .onnx file.")
@@ -39,11 +42,12 @@ def predict(
 ) -> None:
     """Predict latency and throughput on targets that nobody measured, with an honest interval.
 
-    Own measurements in the result store anchor the answer.
+    Own measurements in the result store anchor the answer. Exit code 3 where no target gets one.
 
     Example: deploykit predict resnet50 --target orin-30w --precision int8
     """
     from deploykit.cli.output import emit
+    from deploykit.predict.answer import Prediction
     from deploykit.predict.report import answers, as_document
 
     asked = scenario or (Scenario.FIXED_BATCH if batch else Scenario.SINGLE_STREAM)
@@ -52,6 +56,8 @@ def predict(
         shapes=tuple(input_shape or ()), curve=curve,
     )  # fmt: skip
     emit(as_document(result), lambda: _render(result.rows, result.curve), as_json=as_json)
+    if not any(isinstance(row, Prediction) for row in result.rows):
+        raise typer.Exit(_NO_ANSWER)
 
 
 def _render(rows: list[Prediction | Refusal], points: list[Prediction]) -> RenderableType:

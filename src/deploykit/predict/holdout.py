@@ -280,6 +280,14 @@ def by_slice(rows: Sequence[Observation]) -> Iterator[Fold]:
     return (fold for fold in by_target(rows) if ":" in fold.name)
 
 
+def by_clocks(rows: Sequence[Observation]) -> Iterator[Fold]:
+    """Boards at clocks of their own (`… at 727 MHz`), predicted from the boards' modes."""
+    judged = set(judged_rows(rows))
+    train = tuple(i for i, row in enumerate(rows) if not row.point.machine.ref.endswith(" MHz"))
+    test = tuple(i for i, row in enumerate(rows) if row.point.machine.ref.endswith(" MHz") and i in judged)
+    yield Fold("clocks", train, test)
+
+
 def by_use(rows: Sequence[Observation], groups: int = 4) -> Iterator[Fold]:
     """All latencies, Offline or Server rates of a quarter of the targets: what other scenarios on a target tell."""
     judged = judged_rows(rows)

@@ -15,6 +15,7 @@ from deploykit.predict.answer import Prediction, Refusal
 from deploykit.predict.kernels import ModelFeatures
 from deploykit.predict.model import Predictor
 from deploykit.results.measurement import Measurement
+from deploykit.results.store import Store, exists
 from deploykit.targets.catalog import load_catalog, resolve
 from deploykit.targets.spec import TargetSpec
 
@@ -54,17 +55,31 @@ def answers(
     level: float,
     shapes: Sequence[str] = (),
     curve: bool = True,
-    own: Sequence[Measurement] = (),
+    own: Sequence[Measurement] | None = None,
 ) -> Answers:
     """Predict a model by name, artifact or ONNX file on targets by reference.
 
+    Args:
+        model: What `subject_of` reads.
+        targets: References, paths of target files, or `all`.
+        precision: Of the engine; None: of the artifact, else what the network's published runs use.
+        scenario: MLPerf's meaning, or FixedBatch.
+        batch_size: As of `Predictor.predict`.
+        limit_ms: Latency limit of a Server rate.
+        level: Two-sided level of the intervals.
+        shapes: `NAME:1x3x480x640`, where a graph leaves more than the batch open.
+        curve: Whether a single target gets a curve over batch sizes.
+        own: The user's measurements; None: those in the result store.
+
     Raises:
         UsageError: Unknown model or target, a graph whose shapes are open, or an option that its scenario fixes.
+        StoreError: The result store cannot be read.
     """
     _check(scenario, batch_size, limit_ms)
     subject = subject_of(model, shapes)
     specs = specs_of(targets)
     predictor = Predictor.load()
+    own = stored_measurements() if own is None else own
     asked = precision or subject.precision
     rows = predictor.predict(
         subject.model, specs, precision=asked, scenario=scenario, batch_size=batch_size, own=own, level=level,
@@ -72,6 +87,14 @@ def answers(
     )  # fmt: skip
     points = _curve(predictor, subject.model, specs[0], asked, own, level) if curve and len(specs) == 1 else []
     return Answers(rows, points)
+
+
+def stored_measurements() -> list[Measurement]:
+    """All of the result store's valid rows: other models' runs on a target tell of it too. Asking makes no store."""
+    if not exists():
+        return []
+    with Store() as store:
+        return store.measurements(valid=True)
 
 
 def _check(scenario: Scenario, batch_size: int | None, limit_ms: float | None) -> None:

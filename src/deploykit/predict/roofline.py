@@ -51,7 +51,7 @@ class Constants:
         depthwise: Share of the FP32 peak of a depthwise convolution.
         bandwidth: Share of the DRAM bandwidth.
         l2: Share of 64 bytes per SM and clock.
-        l2_reach: Share of L2 that holds one group's tensors.
+        l2_reach: Share of L2 that holds one group's tensors; CUDA sets at most 0.75 of it aside for such use.
         ramp_bytes: Bytes of the reduction that a tile loses to fill its pipeline.
         tile: How fast small tiles lose efficiency on an A100, in elements.
         launch_us: Fixed part of a kernel, µs.
@@ -63,9 +63,11 @@ class Constants:
         half: FP16 and wider relative to INT8.
         dla: Share of the DLA peak.
         dla_bandwidth: Share of the DRAM bandwidth that the DLAs get beside a busy GPU.
-        pj_old, pj_8nm, pj_7nm, pj_4nm: Energy of an INT8 operation with all its data movement, pJ.
+        pj: Energy of an INT8 operation with all its data movement at 12 nm and full clock, pJ.
+        node_8nm, node_7nm, node_4nm: Energy ÷ that at 12 nm, as foundries state it for logic: Samsung 8 nm from
+            14 nm -40 %, -15 % and -10 % in turn; TSMC 7 nm -60 % from 16 nm, 5 nm another -30 %.
         base_w: What a card draws for memory, fans and regulators whatever it computes, W.
-        throttle: How the clock follows the power limit.
+        throttle: Exponent by which the clock follows the power limit; power grows with the clock's cube.
     """
 
     conv: float = 0.75
@@ -75,7 +77,7 @@ class Constants:
     depthwise: float = 0.35
     bandwidth: float = 0.80
     l2: float = 0.35
-    l2_reach: float = 0.5
+    l2_reach: float = 0.75
     ramp_bytes: float = 96.0
     tile: float = 32.0
     launch_us: float = 1.0
@@ -87,19 +89,19 @@ class Constants:
     half: float = 1.0
     dla: float = 0.6
     dla_bandwidth: float = 0.3
-    pj_old: float = 0.9
-    pj_8nm: float = 0.75
-    pj_7nm: float = 0.7
-    pj_4nm: float = 0.5
+    pj: float = 1.8
+    node_8nm: float = 0.46
+    node_7nm: float = 0.40
+    node_4nm: float = 0.28
     base_w: float = 20.0
-    throttle: float = 0.5
+    throttle: float = 0.33
 
 
 PRIOR_SPREAD: dict[str, float] = {
     "conv": 0.25, "gemm": 0.25, "attention": 0.5, "recurrent": 0.7, "depthwise": 0.5, "bandwidth": 0.05, "l2": 0.5,
-    "l2_reach": 0.7, "ramp_bytes": 0.5, "tile": 0.7, "launch_us": 0.7, "launch_kcycles": 0.7, "select": 0.7,
-    "host_us": 0.5, "script_us": 0.5, "copy_gbs": 0.3, "half": 0.2, "dla": 0.3, "dla_bandwidth": 0.5, "pj_old": 0.4,
-    "pj_8nm": 0.4, "pj_7nm": 0.4, "pj_4nm": 0.4, "base_w": 0.3, "throttle": 0.3,
+    "l2_reach": 0.3, "ramp_bytes": 0.5, "tile": 0.7, "launch_us": 0.7, "launch_kcycles": 0.7, "select": 0.7,
+    "host_us": 0.5, "script_us": 0.5, "copy_gbs": 0.3, "half": 0.2, "dla": 0.3, "dla_bandwidth": 0.5, "pj": 0.25,
+    "node_8nm": 0.15, "node_7nm": 0.15, "node_4nm": 0.15, "base_w": 0.3, "throttle": 0.1,
 }  # fmt: skip
 """Standard deviation of each constant's logarithm around its default."""
 
@@ -276,7 +278,7 @@ def _launch_s(groups: Columns, machines: Fleet, batch: Floats, constants: Consta
 
 def _power_ratio(machines: Fleet, ops_per_s: Floats, width: Floats, constants: Constants) -> Floats:
     """Power asked for ÷ limit; energy per operation grows with the operands' width."""
-    by_node = np.array([constants.pj_old, constants.pj_8nm, constants.pj_7nm, constants.pj_4nm])
+    by_node = constants.pj * np.array([1.0, constants.node_8nm, constants.node_7nm, constants.node_4nm])
     watts = ops_per_s * by_node[machines.node] * width * 1e-12
     base = np.where(machines.integrated, 0.0, constants.base_w) + _IDLE_POWER_SHARE * machines.power_w
     left = np.maximum(machines.power_w - base * machines.share, _LEAST_POWER_SHARE * machines.power_w)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from deploykit.predict.machine import Floats
 COVERAGE_LEVELS = (0.5, 0.8, 0.9)
 _DRAWS = 400
 _THRESHOLDS = 25
+_ROUNDING = 1e-9
 
 Quantiles = Mapping[str, Mapping[float, float]]
 
@@ -152,17 +153,77 @@ def decisions(judged: Sequence[Judged], tables: Mapping[str, Quantiles] | None, 
         tables: Interval multipliers: the one-sided bound decides; None: the point estimate does.
         one_sided: Level of the bound.
     """
+    accepts: list[bool] = []
+    rejects: list[bool] = []
+    for cells in _cases(judged):
+        measured = np.log([each.measured_ms for each in cells])
+        said = measured + [_said(each, tables, one_sided) for each in cells]
+        for limit in np.linspace(measured.min(), measured.max(), _THRESHOLDS):
+            accepts += ((said <= limit) & (measured > limit + _ROUNDING)).tolist()
+            rejects += ((said > limit) & (measured <= limit + _ROUNDING)).tolist()
+    return Decisions(float(np.mean(accepts)), float(np.mean(rejects)))
+
+
+@dataclass(frozen=True)
+class Regret:
+    """What choosing by prediction costs, over a grid of limits that some priced target holds.
+
+    Attributes:
+        cases: Limits.
+        no_pick: Share where no target was said to hold the limit.
+        wrong_pick: Share where the cheapest that was said to hold it does not.
+        ratio: Mean over the other cases of price of the pick ÷ price of the cheapest target that holds the limit.
+    """
+
+    cases: int
+    no_pick: float
+    wrong_pick: float
+    ratio: float
+
+
+def cost_regret(
+    judged: Sequence[Judged],
+    tables: Mapping[str, Quantiles] | None,
+    price: Mapping[str, float],
+    one_sided: float = 0.9,
+) -> Regret:
+    """Pick the cheapest target that is said to be within a limit, for limits over each network's measured range.
+
+    Args:
+        judged: Held-out cells; those on targets without a price are left out.
+        tables: Interval multipliers: the one-sided bound decides; None: the point estimate does.
+        price: Target → cost of one unit, any currency.
+        one_sided: Level of the bound.
+    """
+    ratios: list[float | None] = []
+    for cells in _cases(each for each in judged if each.target in price):
+        measured = np.log([each.measured_ms for each in cells])
+        cost = np.array([price[each.target] for each in cells])
+        said = measured + [_said(each, tables, one_sided) for each in cells]
+        for limit in np.linspace(measured.min(), measured.max(), _THRESHOLDS):
+            picks = np.flatnonzero(said <= limit)
+            pick = int(picks[np.argmin(cost[picks])]) if len(picks) else None
+            best = cost[measured <= limit + _ROUNDING].min()
+            right = pick is not None and bool(measured[pick] <= limit + _ROUNDING)
+            ratios.append(None if pick is None else float(cost[pick] / best) if right else float("nan"))
+    made = np.array([ratio for ratio in ratios if ratio is not None])
+    wrong = np.isnan(made)
+    return Regret(
+        cases=len(ratios),
+        no_pick=1.0 - len(made) / len(ratios),
+        wrong_pick=float(wrong.sum() / len(ratios)),
+        ratio=float(made[~wrong].mean()),
+    )
+
+
+def _cases(judged: Iterable[Judged]) -> list[list[Judged]]:
+    """Cells of one network and scenario."""
     by_case: dict[tuple[str, str], list[Judged]] = defaultdict(list)
     for each in judged:
         by_case[each.network, str(each.scenario)].append(each)
-    accepts: list[bool] = []
-    rejects: list[bool] = []
-    for cells in by_case.values():
-        measured = np.log([each.measured_ms for each in cells])
-        for limit in np.linspace(measured.min(), measured.max(), _THRESHOLDS):
-            for each, true in zip(cells, measured, strict=True):
-                margin = reach(each, tables, 2 * one_sided - 1) if tables else 0.0
-                said = true + each.error + margin <= limit
-                accepts.append(bool(said and true > limit))
-                rejects.append(bool(not said and true <= limit))
-    return Decisions(float(np.mean(accepts)), float(np.mean(rejects)))
+    return list(by_case.values())
+
+
+def _said(each: Judged, tables: Mapping[str, Quantiles] | None, one_sided: float) -> float:
+    """Log of what a verdict is made on ÷ measured."""
+    return each.error + (reach(each, tables, 2 * one_sided - 1) if tables else 0.0)
