@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from deploykit.predict.answer import Prediction, Refusal
+    from deploykit.predict.curves import Curve
 
 
 _NO_ANSWER = 3
@@ -60,19 +61,20 @@ def predict(
         raise typer.Exit(_NO_ANSWER)
 
 
-def _render(rows: list[Prediction | Refusal], points: list[Prediction]) -> RenderableType:
+def _render(rows: list[Prediction | Refusal], curve: Curve | None) -> RenderableType:
     from rich.console import Group
 
     from deploykit.predict.answer import Prediction
 
-    parts: list[Any] = [_table([row for row in rows if isinstance(row, Prediction)])]
+    answers = [row for row in rows if isinstance(row, Prediction)]
+    parts: list[Any] = [_table(answers)] if answers else []
     parts += [
         f"{row.target}: no answer: {row.reason} ({row.next_measurement})"
         for row in rows
         if not isinstance(row, Prediction)
     ]
-    if points:
-        parts.append(_curve(points))
+    if curve is not None:
+        parts.append(_curve(curve))
     return Group(*parts)
 
 
@@ -80,13 +82,8 @@ def _table(rows: list[Prediction]) -> RenderableType:
     from rich.table import Table
 
     table = Table("target", "scenario", "precision", box=None, pad_edge=False)
-    for head in (
-        "batch",
-        "ms",
-        "90 % of runs" if not rows else f"{rows[0].level:.0%} interval",
-        "samples/s",
-        "confidence",
-    ):
+    interval = f"{rows[0].level:.0%} interval" if rows else "interval"
+    for head in ("batch", "ms", interval, "samples/s", "confidence"):
         table.add_column(head, justify="left" if head == "confidence" else "right")
     for row in rows:
         ms, rate = row.latency_ms, row.throughput_ips
@@ -100,17 +97,17 @@ def _table(rows: list[Prediction]) -> RenderableType:
 _BAR = 40
 
 
-def _curve(points: list[Prediction]) -> RenderableType:
+def _curve(curve: Curve) -> RenderableType:
     from rich.table import Table
 
-    table = Table(
-        title=f"{points[0].model} on {points[0].target}, one batch after the other", title_justify="left", box=None
-    )
-    for head in ("batch", "ms", "samples/s"):
+    title = f"{curve.model} on {curve.target}, {curve.precision}, one batch after the other"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for head in ("batch", "ms", f"{curve.level:.0%} interval", "samples/s"):
         table.add_column(head, justify="right")
     table.add_column("")
-    best = max(point.throughput_ips.value for point in points)
-    for point in points:
-        bar = "█" * max(1, round(_BAR * point.throughput_ips.value / best))
-        table.add_row(str(point.batch_size), f"{point.latency_ms.value:.3g}", f"{point.throughput_ips.value:.4g}", bar)
+    rates = {batch: 1000.0 * batch / ms.value for batch, ms in curve.service_ms.items()}
+    best = max(rates.values())
+    for batch, ms in curve.service_ms.items():
+        bar = "█" * max(1, round(_BAR * rates[batch] / best))
+        table.add_row(str(batch), f"{ms.value:.3g}", f"{ms.low:.3g} – {ms.high:.3g}", f"{rates[batch]:.4g}", bar)
     return table

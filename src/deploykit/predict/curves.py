@@ -12,7 +12,7 @@ The whole catalogue at two precisions is one vectorised pass.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,7 +39,7 @@ class Curve:
         precision: Of the engine.
         service_ms: Batch size → ms that a batch occupies the idle device, copies to it included; ascending. Batch 1 is
             the SingleStream scenario's p90. Sizes that do not fit its memory are left out.
-        offline_ips: Samples/s of the Offline scenario.
+        offline_ips: Samples/s of the Offline scenario; no batch of the curve has a higher rate.
         offline_batch: Its engine's batch.
         offline_needs: What that rate uses beyond the GPU (`GPU and both DLAs`), so that it says nothing of the batches.
         confidence: How much stands behind the latency of batch 1.
@@ -109,19 +109,24 @@ def curves(
 
 
 def _curve(outlooks: Sequence[Outlook], pair: Sequence[Point | Refusal], level: float) -> Curve | Refusal:
-    """The answers of one target and precision; a refusal where not even the smallest batch was answered."""
+    """The answers of one target and precision; a refusal where not even the smallest batch was answered.
+
+    Each point has its own correction, so neighbours may disagree a little where the curve is flat. What cannot be is
+    mended: a larger batch is no faster, and a full device has at least the rate of its best batch.
+    """
     ends = (pair[0], pair[-1])
     refused = next((end for end in ends if isinstance(end, Refusal)), None)
     if refused is not None:
         return refused
     batches = [each for each in outlooks if each.point.scenario not in THROUGHPUT]
     first, offline = batches[0], outlooks[-1]
+    service = _rising([(each.point.batch, each.estimate(each.ms)) for each in batches])
     return Curve(
         target=first.point.machine.ref,
         model=first.point.network.name,
         precision=first.point.precision,
-        service_ms={each.point.batch: each.estimate(each.ms) for each in batches},
-        offline_ips=offline.estimate(1000.0 / offline.ms),
+        service_ms=service,
+        offline_ips=_at_least(offline.estimate(1000.0 / offline.ms), service),
         offline_batch=offline.point.batch,
         offline_needs="GPU and both DLAs" if offline.point.dla else None,
         confidence=first.confidence,
@@ -129,4 +134,22 @@ def _curve(outlooks: Sequence[Outlook], pair: Sequence[Point | Refusal], level: 
         anchors=first.anchors,
         why=first.why,
         level=level,
+    )
+
+
+def _rising(points: Sequence[tuple[int, Estimate]]) -> dict[int, Estimate]:
+    found: dict[int, Estimate] = {}
+    before = Estimate(0.0, 0.0, 0.0)
+    for batch, ms in points:
+        before = Estimate(max(before.value, ms.value), max(before.low, ms.low), max(before.high, ms.high))
+        found[batch] = before
+    return found
+
+
+def _at_least(rate: Estimate, service: Mapping[int, Estimate]) -> Estimate:
+    """A rate that no batch of the curve beats."""
+    return Estimate(
+        value=max(rate.value, *(1000.0 * batch / ms.value for batch, ms in service.items())),
+        low=max(rate.low, *(1000.0 * batch / ms.high for batch, ms in service.items())),
+        high=max(rate.high, *(1000.0 * batch / ms.low for batch, ms in service.items())),
     )

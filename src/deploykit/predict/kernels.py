@@ -188,7 +188,7 @@ def from_json(document: Any, where: str) -> ModelFeatures:
             source=str(document["source"]),
             unknown_ops=tuple((str(op), int(times)) for op, times in document["unknown_ops"]),
             dynamic=bool(document["dynamic"]),
-            p90_size=float(document.get("p90_size", 1.0)),
+            p90_size=float(document["p90_size"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{where}: damaged layer features ({error!r}); make the file anew") from error

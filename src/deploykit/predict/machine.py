@@ -95,6 +95,11 @@ class Machine:
     dla_tops: float = 0.0
     share: float = 1.0
 
+    @property
+    def precisions(self) -> list[Precision]:
+        """What the silicon computes in, widest first."""
+        return list(OPS_PER_SM_CLOCK[self.capability])
+
     def supports(self, precision: Precision) -> bool:
         """Whether the silicon computes in this format."""
         return precision in OPS_PER_SM_CLOCK[self.capability]
@@ -166,7 +171,7 @@ def machine_of(spec: TargetSpec) -> Machine | str:
     """A target as the roofline sees it, or in words why it cannot be seen."""
     capability = spec.device.silicon.compute_capability
     if capability is None:
-        return "it is no NVIDIA GPU, and the predictor knows no other kind: measure it with `deploykit bench`"
+        return "it is no NVIDIA GPU, and the predictor knows no other kind"
     if capability not in OPS_PER_SM_CLOCK:
         return f"compute capability {capability} is not one whose rates per SM and clock are known"
     missing = [

@@ -59,16 +59,15 @@ class Question:
             return self._refusal(spec.ref, machine)
         precision = self._precision(machine)
         if not machine.supports(precision):
-            return self._refusal(
-                spec.ref, f"compute capability {machine.capability} has no {precision} units", "another precision"
-            )
+            why = f"compute capability {machine.capability} has no {precision} units"
+            return self._refusal(spec.ref, why, f"it has {', '.join(machine.precisions)}")
         if (share := _unknown_share(self.network.features)) > _MOST_UNKNOWN:
             return self._refusal(spec.ref, _unknown_words(self.network.features, share))
         wanted = self._batch()
         batch = largest_batch(self.network.features, machine, precision, wanted)
         if batch == 0 or (batch < wanted and self._fixed()):
             fit = memory_fit(self.network.features, machine, precision, wanted if self._fixed() else 1)
-            return self._refusal(spec.ref, f"it does not fit: {fit.words()}", "a smaller batch or precision")
+            return self._refusal(spec.ref, f"it does not fit: {fit.words()}", "try a smaller batch or precision")
         return self._point(machine, precision, batch)
 
     def _point(self, machine: Machine, precision: Precision, batch: int) -> Point:
@@ -112,8 +111,9 @@ class Question:
         return self.batch_size or offline_batch(self.network.features)
 
     def _refusal(self, ref: str, reason: str, instead: str = "") -> Refusal:
+        """Without `instead`, a measurement is what would help."""
         command = f"`deploykit bench {self.network.name} --target {ref}` would tell"
-        return Refusal(ref, self.network.name, reason, f"{instead}, or {command}" if instead else command)
+        return Refusal(ref, self.network.name, reason, instead or command)
 
 
 def _unknown_share(features: ModelFeatures) -> float:

@@ -12,6 +12,7 @@ from deploykit.base.errors import UsageError
 from deploykit.base.tensors import parse_tensor
 from deploykit.base.vocab import Precision, Scenario
 from deploykit.predict.answer import Prediction, Refusal
+from deploykit.predict.curves import Curve, curves
 from deploykit.predict.kernels import ModelFeatures
 from deploykit.predict.model import Predictor
 from deploykit.results.measurement import Measurement
@@ -29,11 +30,11 @@ class Answers:
 
     Attributes:
         rows: One answer or refusal a target.
-        curve: Answers over batch sizes, where one target was asked for.
+        curve: Over batch sizes, where one target was asked for and gave an answer.
     """
 
     rows: list[Prediction | Refusal]
-    curve: list[Prediction]
+    curve: Curve | None
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,11 @@ def answers(
         subject.model, specs, precision=asked, scenario=scenario, batch_size=batch_size, own=own, level=level,
         limit_ms=limit_ms,
     )  # fmt: skip
-    points = _curve(predictor, subject.model, specs[0], asked, own, level) if curve and len(specs) == 1 else []
-    return Answers(rows, points)
+    answered = [row for row in rows if isinstance(row, Prediction)]
+    if not curve or len(rows) != 1 or not answered:
+        return Answers(rows, None)
+    (made,) = curves(subject.model, specs, [answered[0].precision], batches=CURVE_BATCHES, own=own, level=level)
+    return Answers(rows, made if isinstance(made, Curve) else None)
 
 
 def stored_measurements() -> list[Measurement]:
@@ -145,24 +149,10 @@ def _sizes(shape: tuple[int | str, ...], text: str) -> tuple[int, ...]:
     return tuple(int(size) for size in shape)
 
 
-def _curve(
-    predictor: Predictor, model: str | ModelFeatures, spec: TargetSpec, precision: Precision | None,
-    own: Sequence[Measurement], level: float,
-) -> list[Prediction]:  # fmt: skip
-    found = [
-        predictor.predict(
-            model, [spec], precision=precision, scenario=Scenario.FIXED_BATCH, batch_size=size, own=own, level=level
-        )[0]
-        for size in CURVE_BATCHES
-    ]
-    return [point for point in found if isinstance(point, Prediction)]
-
-
 def as_document(result: Answers) -> dict[str, Any]:
     """The JSON form: one prediction's keys at the top where one target was asked for, a list where several were."""
     rows = [row.to_json() for row in result.rows]
-    curve = [
-        {"batch_size": p.batch_size, "latency_ms": vars(p.latency_ms), "throughput_ips": vars(p.throughput_ips)}
-        for p in result.curve
-    ]
-    return {**rows[0], "curve": curve} if len(rows) == 1 else {"predictions": rows}
+    if len(rows) != 1:
+        return {"predictions": rows}
+    service = result.curve.service_ms.items() if result.curve else ()
+    return {**rows[0], "curve": [{"batch_size": batch, "latency_ms": vars(ms)} for batch, ms in service]}
