@@ -48,7 +48,7 @@ def rows(make: Any, noise: float = 0.0) -> list[Observation]:
 def test_constants_that_the_rows_speak_of_come_near_the_truth(make: Any) -> None:
     """All the way they do not come: a network's offset and the priors take their part."""
     found, default = fit_constants(rows(make)), Constants()
-    for name in ("gemm", "host_us", "launch_us"):
+    for name in ("gemm", "host_us"):
         true = getattr(TRUE, name)
         left, began = (abs(math.log(getattr(each, name) / true)) for each in (found, default))
         assert left < 0.6 * began, name
