@@ -82,7 +82,6 @@ def test_every_name_leads_to_features() -> None:
         assert network_named(name).features.groups
 
 
-@pytest.mark.slow
 def test_the_errors_on_the_page_are_those_of_what_ships() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "scripts" / "predictor_report", "--check"], capture_output=True, text=True, check=False
