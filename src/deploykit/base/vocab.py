@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
+DEFAULT_MODEL = "resnet50"
+"""The field's yardstick: what `bench` and `recommend` take where no model is given and none is at hand."""
+
 
 class _Word(str, Enum):
     def __str__(self) -> str:

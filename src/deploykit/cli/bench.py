@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deploykit.base.vocab import Precision, Scenario
+from deploykit.base.vocab import DEFAULT_MODEL, Precision, Scenario
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from deploykit.base.progress import Progress
     from deploykit.results.compare import Comparison
     from deploykit.results.measurement import Measurement
-
-DEFAULT_MODEL = "resnet50"
 
 
 class ScenarioOption(str, Enum):

@@ -213,20 +213,16 @@ def _query(
     valid: bool,
     limit: int | None,
 ) -> list[Measurement]:
-    """Asking makes no store where there is none."""
-    from deploykit.results.store import Store, exists
+    from deploykit.results.store import stored
 
-    if not exists():
-        return []
-    with Store() as store:
-        return store.measurements(
-            model=model,
-            target=target,
-            precision=precision.value if precision else None,
-            scenario=scenario.value if scenario else None,
-            valid=True if valid else None,
-            limit=limit,
-        )
+    return stored(
+        model=model,
+        target=target,
+        precision=precision.value if precision else None,
+        scenario=scenario.value if scenario else None,
+        valid=True if valid else None,
+        limit=limit,
+    )
 
 
 def _table(found: Sequence[Measurement]) -> RenderableType:

@@ -195,7 +195,7 @@ def _own(spec: TargetSpec, units: int, quote: Quote, assumed: Assumptions, power
     if power_w is None:
         notes.append("power limit taken for the power drawn, an upper bound")
     datacenter = spec.device.kind == "datacenter"
-    drawn_w = (units * watts) if spec.profile is None else devices * watts
+    drawn_w = devices * watts
     energy = drawn_w / 1000 * (assumed.pue if datacenter else 1.0) * assumed.tariff_usd_per_kwh * HOURS_PER_MONTH
     return Cost(
         basis="own",

@@ -16,7 +16,7 @@ from deploykit.predict.curves import Curve, curves
 from deploykit.predict.kernels import ModelFeatures
 from deploykit.predict.model import Predictor
 from deploykit.results.measurement import Measurement
-from deploykit.results.store import Store, exists
+from deploykit.results.store import stored
 from deploykit.targets.catalog import load_catalog, resolve
 from deploykit.targets.spec import TargetSpec
 
@@ -80,7 +80,8 @@ def answers(
     subject = subject_of(model, shapes)
     specs = specs_of(targets)
     predictor = Predictor.load()
-    own = stored_measurements() if own is None else own
+    # Other models' runs on a target tell of it too.
+    own = stored(valid=True) if own is None else own
     asked = precision or subject.precision
     rows = predictor.predict(
         subject.model, specs, precision=asked, scenario=scenario, batch_size=batch_size, own=own, level=level,
@@ -91,14 +92,6 @@ def answers(
         return Answers(rows, None)
     (made,) = curves(subject.model, specs, [answered[0].precision], batches=CURVE_BATCHES, own=own, level=level)
     return Answers(rows, made if isinstance(made, Curve) else None)
-
-
-def stored_measurements() -> list[Measurement]:
-    """All of the result store's valid rows: other models' runs on a target tell of it too. Asking makes no store."""
-    if not exists():
-        return []
-    with Store() as store:
-        return store.measurements(valid=True)
 
 
 def _check(scenario: Scenario, batch_size: int | None, limit_ms: float | None) -> None:

@@ -8,15 +8,14 @@ from dataclasses import replace
 from deploykit.base.artifact_cache import artifact_folder, newest_artifact
 from deploykit.base.errors import UnknownNameError
 from deploykit.base.home import artifacts_folder
+from deploykit.base.vocab import DEFAULT_MODEL
 from deploykit.recommend.answer import Recommendation
 from deploykit.recommend.question import Question, answer
 from deploykit.results.measurement import Measurement
 from deploykit.results.published import published_measurements, published_models
-from deploykit.results.store import Store, exists
+from deploykit.results.store import stored
 from deploykit.sources.catalog import card_names, find_card
 from deploykit.targets.catalog import load_catalog
-
-DEFAULT_MODEL = "resnet50"
 
 
 def recommend(question: Question) -> Recommendation:
@@ -48,7 +47,7 @@ def measurements_of(model: str) -> list[Measurement]:
     Raises:
         UnknownNameError: It is none of these.
     """
-    own = _stored(model=model)
+    own = stored(model=model)
     card = find_card(model) if model in card_names() else None
     published = card.published_name if card else model
     if card is None and not own and not _exported_here(model) and published not in published_models():
@@ -60,20 +59,12 @@ def measurements_of(model: str) -> list[Measurement]:
 def _model_at_hand() -> tuple[str, str]:
     """The model that was exported or measured last, whichever is newer, and a sentence that says so."""
     artifact = newest_artifact(artifacts_folder())
-    measured = next(iter(_stored(limit=1)), None)
+    measured = next(iter(stored(limit=1)), None)
     if measured is not None and measured.date and (artifact is None or measured.date > artifact.manifest.created):
         return measured.model, f"no --model given: the one measured last, {measured.model}"
     if artifact is not None:
         return artifact.manifest.model.name, f"no --model given: the one exported last, {artifact.manifest.model.name}"
     return DEFAULT_MODEL, f"no --model given, and nothing exported or measured here: {DEFAULT_MODEL}"
-
-
-def _stored(model: str | None = None, limit: int | None = None) -> list[Measurement]:
-    """Of the store; asking makes none where there is none."""
-    if not exists():
-        return []
-    with Store() as store:
-        return store.measurements(model=model, limit=limit)
 
 
 def _exported_here(model: str) -> bool:

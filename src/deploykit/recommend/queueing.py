@@ -36,11 +36,13 @@ MAX_BATCH = 32
 UTILISATIONS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.875, MAX_UTILISATION)
 """Where the percentile is computed; between them it is interpolated."""
 _SHAPE_STEP = 0.005
+"""What times are rounded up to, as a share: see `loaded_latency`."""
 _EXTRA_STATES = 50
-"""Gangs beyond twice the batch that are told apart: at utilisation 0.9 and batch 1 what lies beyond weighs < 1e-4."""
+"""Waiting samples beyond two batches that are told apart: at utilisation 0.9 and batch 1 more weigh < 1e-4."""
 _CELLS = 8
 """Of the time that one batch takes: where in it a sample arrives."""
 _SMALL_CHANCE = 1e-2
+"""A batch size that a sample meets more rarely is left out."""
 _NEGLIGIBLE = 1e-4
 """Share of the tail that one component of the mixture may have and be left out."""
 
@@ -76,8 +78,7 @@ class BatchCurve:
 
     def largest_rate_ips(self) -> float:
         """Samples/s with the device always busy, at the batch size where that is highest."""
-        times = self.times()
-        return float(np.max(np.arange(1, len(times) + 1) / times) * 1000.0)
+        return _largest_rate(tuple(map(float, self.times()))) * 1000.0
 
 
 @dataclass(frozen=True)

@@ -170,13 +170,12 @@ def measurement_id(document: dict[str, Any]) -> str:
     return files.sha256_json({key: value for key, value in document.items() if key != "id"})[:32]
 
 
-def stored_model(url: str | None = None) -> str | None:
-    """Model of the newest measurement; None where there is no store yet (and none is made by asking)."""
+def stored(url: str | None = None, **wanted: Any) -> list[Measurement]:
+    """As `Store.measurements`, with its arguments; empty where there is no store yet, and none is made by asking."""
     if not exists(url):
-        return None
+        return []
     with Store(url) as store:
-        newest = store.measurements(limit=1)
-    return newest[0].model if newest else None
+        return store.measurements(**wanted)
 
 
 def exists(url: str | None = None) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from deploykit.base.errors import UsageError
 from deploykit.results.measurement import Measurement
-from deploykit.results.store import Store, StoreError, exists, measurement_id, stored_model
+from deploykit.results.store import Store, StoreError, exists, measurement_id, stored
 
 
 def measured(number: int = 0, **change: object) -> Measurement:
@@ -91,7 +91,7 @@ def test_one_bad_row_keeps_the_others_out(url: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_no_store_is_made_by_asking(url: str, tmp_path: Path) -> None:
-    assert stored_model(url) is None
+    assert stored(url) == []
     assert not exists(url)
     assert list(tmp_path.iterdir()) == []
 
