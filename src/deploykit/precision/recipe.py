@@ -10,7 +10,7 @@ from deploykit.base.vocab import CalibrationMethod, Dialect
 from deploykit.precision.calibrators import PERCENTILE
 from deploykit.precision.fitness import LOWEST_SQNR_DB
 
-RECIPE_VERSION = 1
+RECIPE_VERSION = 2
 """Goes into the key of every artifact: raised whenever the same graph and data would be quantized in another way."""
 
 

@@ -104,12 +104,15 @@ def _set_pads(node: onnx.NodeProto, more: list[int]) -> None:
 def _pool_means(graph: Graph) -> bool:
     """ReduceMean over all spatial axes is GlobalAveragePool, which both runtimes have in INT8."""
     found = [node for node in graph.nodes.values() if node.op_type == "ReduceMean" and _is_pooling(graph, node)]
+    if not found:
+        # Writing the list anew would leave the graph's look-up tables with nodes that are no longer in the model.
+        return False
     nodes: list[onnx.NodeProto] = []
     for node in graph.model.graph.node:
         nodes += _pooling_of(graph, node) if node in found else [node]
     del graph.model.graph.node[:]
     graph.model.graph.node.extend(nodes)
-    return bool(found)
+    return True
 
 
 def _is_pooling(graph: Graph, node: onnx.NodeProto) -> bool:
