@@ -56,7 +56,7 @@ def _bias_behind(graph: Graph, layer: Layer) -> BiasSite | None:
     add, position = readers[0]
     value = graph.constant(add.input[1 - position])
     # More dimensions than the channels' own would be more than a bias.
-    if value is None or value.size not in (1, value.shape[-1], _outputs(graph, layer)):
+    if value is None or value.size not in (1, *value.shape[-1:], _outputs(graph, layer)):
         return None
     return BiasSite(add, 1 - position, value, 1.0)
 
