@@ -28,6 +28,8 @@ import numpy as np
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+Mixture = tuple[Floats, Floats, Floats]
+"""Uniform distributions: where each begins, how wide it is, its weight."""
 
 MAX_UTILISATION = 0.9
 """Of what the largest batch can do. Above it a service time that is a few percent off moves the tail as much."""
@@ -45,6 +47,9 @@ _SMALL_CHANCE = 1e-2
 """A batch size that a sample meets more rarely is left out."""
 _NEGLIGIBLE = 1e-4
 """Share of the tail that one component of the mixture may have and be left out."""
+
+_LOG_FACTORIAL = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, 8 * MAX_BATCH + 4 * _EXTRA_STATES)))])
+"""More counts than the chain of `MAX_BATCH` at `MAX_UTILISATION` looks at."""
 
 
 @dataclass(frozen=True)
@@ -200,27 +205,61 @@ class _Chain:
         return np.asarray(np.maximum(solved, 0.0))
 
     def _quantile(self, rate: float, weights: Floats, idle: float, share: float) -> float:
-        """The percentile of the mixture over (state, cell of the arrival's time, samples that came before it)."""
-        came = np.arange(math.ceil(_most_likely_below(rate * self.times[-1])) + 1)
-        cell = ((np.arange(_CELLS) + 0.5) / _CELLS)[None, :, None]
-        served = self.served[:, None, None]
-        mass = weights[:, None, None] * rate * served / _CELLS * _poisson(came, rate * served * cell)
-        state, at, before = np.nonzero(mass > _NEGLIGIBLE * (1 - share) * mass.sum())
-        ahead = self.left[state] + came[before]
-        width = self.served[state] / _CELLS
+        """The percentile of the mixture over what an arrival meets; the idle device answers first of all."""
+        kinds = self._joining(rate, weights), self._filling(rate, weights), self._queueing(rate, weights)
+        low, width, weight = (np.concatenate(of_kind) for of_kind in zip(*kinds, strict=True))
+        total = float(weight.sum()) + idle
+        counts = weight > _NEGLIGIBLE * (1 - share) * total
+        low, width, weight = low[counts], width[counts], weight[counts]
+        return _mixture_quantile(low, width, weight, share * (float(weight.sum()) + idle) - idle)
+
+    def _joining(self, rate: float, weights: Floats) -> Mixture:
+        """Arrivals during a service whose next batch takes all who wait: its size does not depend on who came when."""
+        others = np.arange(self.largest)
+        size = self.left[:, None] + others + 1
+        chance = weights[:, None] * rate * self.served[:, None] * _poisson(others, rate * self.served[:, None])
+        state, came = np.nonzero(size <= self.largest)
+        return self.times[size[state, came] - 1], self.served[state], chance[state, came]
+
+    def _filling(self, rate: float, weights: Floats) -> Mixture:
+        """Arrivals that find a place in the next batch, which later ones fill up: by the cell of the arrival."""
+        states = np.flatnonzero(self.left < self.largest)
+        served, last = self.served[states, None], self.largest - 1 - self.left[states]
+        mean = rate * served * np.append((np.arange(_CELLS) + 0.5) / _CELLS, 1.0)
+        at_most = np.cumsum(_poisson(np.arange(self.largest), mean[:, :, None]), axis=2)
+        found = np.take_along_axis(at_most, np.broadcast_to(last[:, None, None], (*mean.shape, 1)), axis=2)[:, :, 0]
+        weight = weights[states, None] * rate * served / _CELLS * np.maximum(0.0, found[:, :-1] - found[:, -1:])
+        width = np.broadcast_to(served / _CELLS, weight.shape)
+        low = self.times[-1] + width * (_CELLS - 1 - np.arange(_CELLS))
+        return low.ravel(), width.ravel(), weight.ravel()
+
+    def _queueing(self, rate: float, weights: Floats) -> Mixture:
+        """Arrivals with a full batch or more ahead of them."""
+        mass = self._ahead(rate, weights)
+        mass[:, :, : self.largest] = 0.0
+        batch, at, ahead = np.nonzero(mass > _NEGLIGIBLE**2 * weights.sum())
+        width = self.times[batch] / _CELLS
         end = width * (_CELLS - at) + ahead // self.largest * self.times[-1]
         found, size, part = self._own_batches(ahead % self.largest, rate * (end - width / 2))
-        weight = mass[state, at, before][found] * part
         low = end[found] - width[found] + self.times[size - 1]
-        width = width[found]
-        slope = weight / width
-        edges = np.concatenate([low, low + width])
-        order = np.argsort(edges)
-        rise = np.cumsum(np.concatenate([slope, -slope])[order])
-        edges = edges[order]
-        below = np.concatenate([[0.0], np.cumsum(rise[:-1] * np.diff(edges))])
-        below += np.where(edges >= self.times[0], idle, 0.0)
-        return _crossing(edges, below / below[-1], share)
+        return low, width[found], mass[batch, at, ahead][found] * part
+
+    def _ahead(self, rate: float, weights: Floats) -> Floats:
+        """Arrivals by what they meet: [size of the batch in service - 1, cell of its time, samples ahead].
+
+        Ahead are those whom the batch in service left behind, and those who came since it started.
+        """
+        cell = ((np.arange(_CELLS) + 0.5) / _CELLS)[None, :, None]
+        sizes = min(self.largest, self.states)
+        served = self.times[:sizes, None, None]
+        came = np.arange(math.ceil(_most_likely_below(rate * self.times[sizes - 1])) + 1)
+        before = rate * served / _CELLS * _poisson(came, rate * served * cell)
+        left = weights[sizes - 1 :]
+        mass = np.zeros((sizes, _CELLS, len(came) + len(left) - 1))
+        mass[:-1, :, : len(came)] = weights[: sizes - 1, None, None] * before[:-1]
+        for k in range(_CELLS):
+            mass[-1, k] = np.convolve(before[-1, k], left)
+        return mass
 
     def _own_batches(self, older: Ints, mean: Floats) -> tuple[Ints, Ints, Floats]:
         """Who comes until a sample's batch starts fills that batch up: (which sample, batch size, chance).
@@ -233,14 +272,15 @@ class _Chain:
         younger = sizes - 1 - older[:, None]
         chance = np.where(younger >= 0, _poisson(np.maximum(younger, 0), mean[:, None]), 0.0)
         chance[:, -1] = np.maximum(0.0, 1.0 - chance[:, :-1].sum(axis=1))
-        found, size = np.nonzero(chance > _SMALL_CHANCE)
+        chance[chance < _SMALL_CHANCE] = 0.0
+        chance /= chance.sum(axis=1, keepdims=True)
+        found, size = np.nonzero(chance)
         return found, sizes[size], chance[found, size]
 
 
 def _poisson(k: Ints, mean: Floats) -> Floats:
     """P(k) of Poisson distributions; broadcasts."""
-    log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, k.max() + 1)))])
-    probability: Floats = np.exp(k * np.log(mean) - mean - log_factorial[k])
+    probability: Floats = np.exp(k * np.log(mean) - mean - _LOG_FACTORIAL[k])
     return probability
 
 
@@ -249,13 +289,15 @@ def _most_likely_below(mean: float) -> float:
     return mean + 6.0 * math.sqrt(mean) + 6.0
 
 
-def _crossing(edges: Floats, below: Floats, share: float) -> float:
-    """Where a rising distribution function reaches a share."""
-    at = int(np.searchsorted(below, share))
-    if at == 0 or below[at] - below[at - 1] <= 0:
-        return float(edges[at])
-    part = (share - below[at - 1]) / (below[at] - below[at - 1])
-    return float(edges[at - 1] + part * (edges[at] - edges[at - 1]))
+def _mixture_quantile(low: Floats, width: Floats, weight: Floats, mass: float) -> float:
+    """Where uniform distributions over [low, low + width] have reached this much of their weights together."""
+    slope = weight / width
+    edges = np.concatenate([low, low + width])
+    order = np.argsort(edges)
+    edges = edges[order]
+    rise = np.cumsum(np.concatenate([slope, -slope])[order])
+    reached = np.concatenate([[0.0], np.cumsum(rise[:-1] * np.diff(edges))])
+    return float(np.interp(mass, reached, edges))
 
 
 def units_for(rate_ips: float, per_unit_ips: float) -> int:
