@@ -13,8 +13,9 @@ from deploykit.cost.quotes import Quote, energy_prices, packaged_quotes
 from deploykit.evidence import Evidence, gather
 from deploykit.recommend.answer import Flip, Option, Recommendation, Rejected
 from deploykit.recommend.rank import Market, rank
-from deploykit.recommend.sensitivity import flips
+from deploykit.recommend.sensitivity import FACTORS, flips
 from deploykit.recommend.sla import Sla
+from deploykit.recommend.winner import Contest
 from deploykit.results.measurement import Measurement
 from deploykit.targets.catalog import Catalog
 from deploykit.targets.spec import TargetSpec
@@ -113,22 +114,18 @@ def _sensitivity(
 ) -> list[Flip]:
     if winner is None:
         return []
-    # What has no evidence cannot win: leaving it out keeps the many rankings fast.
-    known = [point for point in points if point.ref in evidence]
-
-    def winner_of(sla: Sla, changed: Market = market) -> str | None:
-        return _winner(rank(known, evidence, sla, changed)[0], question.strict)
+    tariff = market.assumed.tariff_usd_per_kwh
+    contest = Contest(points, evidence, market, tariff * min(FACTORS), question.strict)
 
     def winner_with(limit: str, value: float) -> str | None:
-        return winner_of(question.sla.model_copy(update={limit: value}))
+        return contest.winner(question.sla.model_copy(update={limit: value}), market)
 
     found: list[Flip] = []
     for quantity in ("fps", "latency_ms"):
         value = getattr(question.sla, quantity)
         if value is not None:
             found += flips(quantity, value, partial(winner_with, quantity))
-    tariff = market.assumed.tariff_usd_per_kwh
-    return found + flips("tariff_usd_per_kwh", tariff, lambda v: winner_of(question.sla, _at_tariff(market, v)))
+    return found + flips("tariff_usd_per_kwh", tariff, lambda v: contest.winner(question.sla, _at_tariff(market, v)))
 
 
 def _at_tariff(market: Market, tariff: float) -> Market:

@@ -48,19 +48,19 @@ def rank(
     options: list[Option] = []
     rejected: list[Rejected] = []
     for spec in points:
-        found = _best(spec, evidence.get(spec.ref, ()), sla, market)
+        found = best(spec, evidence.get(spec.ref, ()), sla, market)
         (options if isinstance(found, Option) else rejected).append(found)  # type: ignore[arg-type]
-    return sorted(options, key=lambda option: _sort_key(option, market.objective)), rejected
+    return sorted(options, key=lambda option: sort_key(option, market.objective)), rejected
 
 
-def _best(spec: TargetSpec, entries: Sequence[Evidence], sla: Sla, market: Market) -> Option | Rejected:
+def best(spec: TargetSpec, entries: Sequence[Evidence], sla: Sla, market: Market) -> Option | Rejected:
     """A target's best way to run the model, or the reason of the one that came closest."""
     if not entries:
         return Rejected(target=spec.ref, verdict=Verdict.UNKNOWN, why="nobody measured or published this model on it")
     looked_at = [_look(spec, entry, sla, market) for entry in entries]
     options = [found for found in looked_at if isinstance(found, Option)]
     if options:
-        return min(options, key=lambda option: _sort_key(option, market.objective))
+        return min(options, key=lambda option: sort_key(option, market.objective))
     failed = [found for found in looked_at if isinstance(found, Rejected)]
     return min(failed, key=lambda found: found.verdict is not Verdict.UNKNOWN)
 
@@ -113,7 +113,7 @@ def _option(
     watts: float | None,
     market: Market,
 ) -> Option:
-    chosen = _chosen(priced, market.objective)
+    cost = chosen(priced, market.objective)
     return Option(
         target=spec.ref,
         name=spec.device.name,
@@ -130,8 +130,8 @@ def _option(
         ),
         utilisation=judgement.utilisation,
         power_w=watts,
-        cost=chosen,
-        other_costs=tuple(cost for cost in priced if cost is not chosen),
+        cost=cost,
+        other_costs=tuple(other for other in priced if other is not cost),
         provenance=entry.provenance,
         confidence=_confidence(entry, judgement),
         verdict=judgement.verdict,
@@ -162,21 +162,23 @@ def _remarks(entry: Evidence, spec: TargetSpec) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _chosen(priced: Sequence[Cost], objective: Objective) -> Cost | None:
+def chosen(priced: Sequence[Cost], objective: Objective) -> Cost | None:
+    """The way to pay that the objective asks for; None where no price is known for it."""
     wanted = {
         "monthly": priced,
         "capex": [c for c in priced if c.basis == "own"],
         "cloud": [c for c in priced if c.basis == "rent"],
     }
-    return min(wanted[objective], key=lambda cost: _amount(cost, objective), default=None)
+    return min(wanted[objective], key=lambda cost: amount(cost, objective), default=None)
 
 
-def _amount(cost: Cost, objective: Objective) -> float:
+def amount(cost: Cost, objective: Objective) -> float:
+    """USD that the objective compares."""
     return cost.capex_usd if objective == "capex" and cost.capex_usd is not None else cost.monthly_usd
 
 
-def _sort_key(option: Option, objective: Objective) -> tuple[int, bool, float, int, float, str]:
+def sort_key(option: Option, objective: Objective) -> tuple[int, bool, float, int, float, str]:
     """Sure before likely, priced before unpriced, then the cheapest, the fewest, the least busy; last the name."""
-    amount = _amount(option.cost, objective) if option.cost else 0.0
+    usd = amount(option.cost, objective) if option.cost else 0.0
     spare = option.utilisation or 0.0
-    return _ORDER[option.verdict], option.cost is None, amount, option.units, spare, option.target
+    return _ORDER[option.verdict], option.cost is None, usd, option.units, spare, option.target
