@@ -38,8 +38,9 @@ CARDS = {
     "no-driver": "host",
     "driver-no-permission": "host",
 }
-# What a stand-in run on the CPU, with a recorded board, is told whatever the board's state.
-STAND_IN = ["it ran on", "recorded tree"]
+# What a stand-in run on the CPU, with a recorded board, is told whatever the board's state; how steady its time is
+# depends on who else uses the machine that runs the tests.
+STAND_IN = ["it ran on", "recorded tree", "last third of the run"]
 
 
 @pytest.fixture(autouse=True)
