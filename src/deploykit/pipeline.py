@@ -151,11 +151,11 @@ def export(model: str, settings: ExportSettings | None = None, *, progress: Prog
     return Exported(_published(made, settings.output_dir), reused, fp32, floors)
 
 
-def open_session(model: Path) -> Session:
-    """Load an ONNX file on this machine's CPU, for checks."""
+def open_session(model: Path, threads: int | None = None) -> Session:
+    """Load an ONNX file on this machine's CPU, for checks; its `infer` may be called from several threads."""
     from deploykit.runtime import runtime
 
-    return runtime("onnxruntime").open(model)
+    return runtime("onnxruntime").open(model, threads=threads)
 
 
 def _target(text: str) -> TargetSpec:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,7 +11,7 @@ import numpy as np
 from deploykit.accuracy.compare import as_inputs
 from deploykit.accuracy.sums import ErrorSums
 from deploykit.base.artifact import LayerAccuracy
-from deploykit.base.protocols import SampleSource, Session
+from deploykit.base.protocols import OpenSession, SampleSource
 from deploykit.precision import onnx_files
 from deploykit.precision.fp16_graph import MOVEMENT
 from deploykit.precision.ranges import write_watched
@@ -25,7 +24,7 @@ def worst_layers(
     reference: Path,
     candidate: Path,
     source: SampleSource,
-    open_session: Callable[[Path], Session],
+    open_session: OpenSession,
     *,
     count: int = 5,
     samples: int = SAMPLES,

@@ -45,6 +45,14 @@ class Session(Protocol):
     ) -> None: ...
 
 
+class OpenSession(Protocol):
+    """Loads an ONNX file on this machine, for checks; `infer` of the session may be called from several threads."""
+
+    def __call__(self, model: Path, threads: int | None = None) -> Session:
+        """Load it, to run each operator on so many threads; None: one for each core."""
+        ...
+
+
 class Runtime(Protocol):
     """Executes models; built-in ones are in `deploykit.runtime`, others come by the entry point `deploykit.runtimes`.
 

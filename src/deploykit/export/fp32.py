@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +17,7 @@ from deploykit.base.artifact_cache import find_or_make
 from deploykit.base.loaded import LoadedModel
 from deploykit.base.onnx_specs import graph_inputs, graph_outputs
 from deploykit.base.progress import SILENT, Progress
-from deploykit.base.protocols import SampleSource, Session
+from deploykit.base.protocols import OpenSession, SampleSource, Session
 from deploykit.base.tensors import TensorSpec
 from deploykit.base.vocab import Precision
 from deploykit.export import naming, onnx_graph, parity, program_file, shapes, torch_program, write_onnx
@@ -25,8 +25,6 @@ from deploykit.export.feeds import random_feeds, real_feeds
 
 EXPORTER_VERSION = 1
 """Raise it when the exporter writes another graph from the same model, so that old artifacts are made anew."""
-
-OpenSession = Callable[[Path], Session]
 
 
 @dataclass(frozen=True)

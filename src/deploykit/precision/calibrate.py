@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from deploykit.base.artifact import Artifact
-from deploykit.base.cpus import usable_cpus
+from deploykit.base.cpus import usable_cores, usable_cpus
 from deploykit.base.errors import UsageError
 from deploykit.base.progress import SILENT, Progress
-from deploykit.base.protocols import SampleSource, Session
+from deploykit.base.protocols import Arrays, OpenSession, SampleSource, Session
 from deploykit.base.vocab import CalibrationMethod, Precision
 from deploykit.precision import calibrators
 from deploykit.precision.calibration import Calibration, Kind, TensorRange
@@ -28,6 +28,10 @@ from deploykit.precision.layers import data_channel_axis, find_layers, refuse_qu
 from deploykit.precision.qdq import candidate_tensors
 from deploykit.precision.simplify import simplify
 from deploykit.precision.watch import write_watched
+
+MOST_AT_ONCE = 4
+"""Samples in flight, each on its share of the cores: as fast as all cores on one sample, and histograms are not waited
+for. More would need more memory: the activations of a sample are held until they are counted."""
 
 SMALLEST_THRESHOLD = 2.0**-60
 """Scales stay far from denormal numbers, also when a runtime multiplies two of them in single precision."""
@@ -62,7 +66,7 @@ def calibrate(
     method: CalibrationMethod,
     samples: int,
     data_digest: str,
-    open_session: Callable[[Path], Session],
+    open_session: OpenSession,
     percentile: float = calibrators.PERCENTILE,
     progress: Progress = SILENT,
 ) -> Calibration:
@@ -74,7 +78,7 @@ def calibrate(
         method: How a histogram becomes a threshold.
         samples: How many to use at most.
         data_digest: Of those samples, from `calib_data.data_digest`.
-        open_session: Loads an ONNX file.
+        open_session: Loads an ONNX file for `infer` calls from several threads, each on so many threads of its own.
         percentile: Of the percentile method.
         progress: Told of each sample.
 
@@ -105,7 +109,7 @@ def observe(
     source: SampleSource,
     *,
     samples: int,
-    open_session: Callable[[Path], Session],
+    open_session: OpenSession,
     progress: Progress = SILENT,
 ) -> Observations:
     """Run the samples and keep a histogram of each activation; the same observations serve every method.
@@ -120,22 +124,39 @@ def observe(
     refuse_quantized(graph)
     shown = graph.readers.keys() | graph.producer.keys()
     graph = simplify(graph)
-    watcher = _Watcher(graph, shown)
+    watchers = [_Watcher(graph, shown) for _ in range(min(usable_cores(), MOST_AT_ONCE))]
     with TemporaryDirectory(prefix=_FOLDER_PREFIX, dir=_beside(parent.path)) as folder:
         watched = Path(folder) / parent.onnx_path.name
-        write_watched(parent.onnx_path, watcher.histograms, watched)
-        energies = watcher.weight_energy(graph)
+        write_watched(parent.onnx_path, watchers[0].histograms, watched)
+        energies = watchers[0].weight_energy(graph)
         del graph  # the session has the weights too
-        with open_session(watched) as session, ThreadPoolExecutor(usable_cpus()) as pool:
+        threads = usable_cores() // len(watchers)
+        with open_session(watched, threads) as session, ThreadPoolExecutor(len(watchers)) as pool:
             feeds = progress.track(
                 itertools.islice(source.samples(), samples), "calibration", total=min(samples, len(source))
             )
-            count = 0
-            for count, sample in enumerate(feeds, 1):
-                watcher.add({**sample, **session.infer(sample)}, count, pool)
+            count = _watch(enumerate(feeds, 1), watchers, session, pool)
     if count == 0:
         raise UsageError(f"{source.description} gave no sample to calibrate on")
-    return Observations(watcher.histograms, energies, count)
+    for other in watchers[1:]:
+        watchers[0].merge(other)
+    return Observations(watchers[0].histograms, energies, count)
+
+
+def _watch(
+    feeds: Iterator[tuple[int, Arrays]], watchers: Sequence[_Watcher], session: Session, pool: ThreadPoolExecutor
+) -> int:
+    """One sample for each watcher at a time, and always the same ones, so that sums are rounded alike every time."""
+    count = 0
+    while at_once := list(itertools.islice(feeds, len(watchers))):
+        jobs = [
+            pool.submit(watcher.add, session, number, sample)
+            for watcher, (number, sample) in zip(watchers, at_once, strict=False)
+        ]
+        for job in jobs:
+            job.result()
+        count += len(jobs)
+    return count
 
 
 def _beside(folder: Path) -> Path | None:
@@ -155,19 +176,21 @@ class _Watcher:
     def weight_energy(self, graph: Graph) -> dict[str, tuple[str, Array]]:
         return {name: (layer.data, weight_energy(graph, layer)) for name, layer in self._layers.items()}
 
-    def add(self, tensors: Mapping[str, Array], sample: int, pool: ThreadPoolExecutor) -> None:
-        """Add one sample; the compiled loops let other threads run."""
-
-        def add_one(name: str) -> None:
+    def add(self, session: Session, number: int, sample: Arrays) -> None:
+        """Run and add one sample; the runtime and the compiled loops let other threads run."""
+        tensors = {**sample, **session.infer(sample)}
+        for name, histogram in self.histograms.items():
             try:
-                self.histograms[name].add(tensors[name], self._axes.get(name))
+                histogram.add(tensors[name], self._axes.get(name))
             except NotFinite as error:
                 raise UsageError(
-                    f"activation {name!r} holds {error} in calibration sample {sample}: the float model itself "
+                    f"activation {name!r} holds {error} in calibration sample {number}: the float model itself "
                     "overflows there; look at that sample and at the model's preprocessing"
                 ) from error
 
-        list(pool.map(add_one, self.histograms))
+    def merge(self, other: _Watcher) -> None:
+        for name, histogram in self.histograms.items():
+            histogram.merge(other.histograms[name])
 
 
 def choose_ranges(seen: Observations, method: CalibrationMethod, percentile: float) -> dict[str, TensorRange]:

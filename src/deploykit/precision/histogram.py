@@ -26,6 +26,10 @@ FRACTION_BITS = 9
 OCTAVE_BINS = 1 << FRACTION_BITS
 OCTAVES = 24
 BINS = OCTAVES * OCTAVE_BINS
+LANES = 8
+"""Slots in front of the bins, which share what is too small for them."""
+_STRETCH = 256
+"""Values that are worked on at a time: they stay in the nearest cache."""
 
 _SHIFT = 23 - FRACTION_BITS
 _LARGEST_EXPONENT = 254
@@ -75,8 +79,7 @@ class Histogram:
     sums: Array | None = None
     energy: Array | None = None
     _top: int = 0
-    _positive: Array = field(default_factory=lambda: np.zeros(BINS + 1, np.int64))
-    _negative: Array = field(default_factory=lambda: np.zeros(BINS + 1, np.int64))
+    _counts: Array = field(default_factory=lambda: np.zeros(LANES + BINS, np.int64))
 
     def add(self, values: Array, channel_axis: int | None = None) -> None:
         """Add an activation.
@@ -99,7 +102,7 @@ class Histogram:
         if channel_axis is not None:
             self.sums, self.energy = _total(self.sums, sums), _total(self.energy, energy)
         self._move_up_to(max(abs(low), abs(high)))
-        compiled().fill(blocks.reshape(-1).view(np.int32), self._base(), self._positive, self._negative)
+        compiled().fill(blocks.reshape(-1).view(np.int32), self._base(), self._counts)
 
     def merge(self, other: Histogram) -> None:
         """Add what another histogram has seen."""
@@ -109,19 +112,17 @@ class Histogram:
         self.values += other.values
         self.sums, self.energy = _total(self.sums, other.sums), _total(self.energy, other.energy)
         top = max(self._top, other._top)
-        self._positive = _moved(self._positive, top - self._top) + _moved(other._positive, top - other._top)
-        self._negative = _moved(self._negative, top - self._top) + _moved(other._negative, top - other._top)
+        self._counts = _moved(self._counts, top - self._top) + _moved(other._counts, top - other._top)
         self._top = top
 
     def magnitudes(self) -> AbsHistogram:
         """Counts of |x|."""
-        counts = self._positive + self._negative
         bits = (self._base() + np.arange(1, BINS + 2, dtype=np.int64)) << _SHIFT
         edges = np.empty(BINS + 1, np.float64)
         # The upper edge of the largest exponent would be Inf in float32.
         edges[:-1] = np.maximum(bits[:-1], 0).astype(np.int32).view(np.float32)
         edges[-1] = edges[-2] * 2 - edges[-3]
-        return AbsHistogram(edges, counts[1:].astype(np.float64), int(counts[0]))
+        return AbsHistogram(edges, self._counts[LANES:].astype(np.float64), int(self._counts[:LANES].sum()))
 
     def _base(self) -> int:
         """Prefix of the value just below the first bin."""
@@ -132,8 +133,7 @@ class Histogram:
         # Windows start one range above zero: denormal numbers need no octaves of their own.
         top = max(exponent, OCTAVES)
         if top > self._top:
-            self._positive = _moved(self._positive, top - self._top)
-            self._negative = _moved(self._negative, top - self._top)
+            self._counts = _moved(self._counts, top - self._top)
             self._top = top
 
 
@@ -149,8 +149,8 @@ def _moved(counts: Array, octaves: int) -> Array:
         return counts
     gone = min(octaves * OCTAVE_BINS, BINS)
     moved = np.zeros_like(counts)
-    moved[0] = counts[: gone + 1].sum()
-    moved[1 : BINS + 1 - gone] = counts[gone + 1 :]
+    moved[0] = counts[: LANES + gone].sum()
+    moved[LANES : LANES + BINS - gone] = counts[LANES + gone :]
     return moved
 
 
@@ -171,7 +171,7 @@ class Compiled(NamedTuple):
     """The loops, as machine code."""
 
     survey: Callable[[Array], tuple[float, float, Array, Array]]
-    fill: Callable[[Array, int, Array, Array], None]
+    fill: Callable[[Array, int, Array], None]
 
 
 @cache
@@ -189,7 +189,7 @@ def compiled() -> Compiled:
     survey = numba.njit("Tuple((f4, f4, f8[::1], f8[::1]))(f4[:,:,::1])", nogil=True, cache=True, fastmath=True)(
         _survey
     )
-    fill = numba.njit("void(i4[::1], i8, i8[::1], i8[::1])", nogil=True, cache=True)(_fill)
+    fill = numba.njit("void(i4[::1], i8, i8[::1])", nogil=True, cache=True)(_fill)
     return Compiled(survey, fill)
 
 
@@ -221,11 +221,18 @@ def _survey(blocks: Array) -> tuple[float, float, Array, Array]:
     return values[0], values[1], sums, energy
 
 
-def _fill(bits: Array, base: int, positive: Array, negative: Array) -> None:
-    """Count values given as bit patterns; slot 0 takes what lies below the window."""
-    for pattern in bits:
-        slot = max(((pattern & 0x7FFFFFFF) >> _SHIFT) - base, 0)
-        if pattern < 0:
-            negative[slot] += 1
-        else:
-            positive[slot] += 1
+def _fill(bits: Array, base: int, counts: Array) -> None:
+    """Count values given as bit patterns; the first slots take what lies below the window, each its share.
+
+    Half the values of a network are zeros: in one slot each would wait for the one before to be written. Slots are
+    worked out a stretch at a time, which is vectorised; counting is not.
+    """
+    below = np.int32(base + 1 - LANES)
+    slots = np.empty(_STRETCH, np.uint32)
+    for start in range(0, bits.size, _STRETCH):
+        count = min(_STRETCH, bits.size - start)
+        for k in range(count):
+            slot = ((bits[start + k] & np.int32(0x7FFFFFFF)) >> np.int32(_SHIFT)) - below
+            slots[k] = np.uint32(max(slot, np.int32(k & (LANES - 1))))
+        for k in range(count):
+            counts[slots[k]] += 1

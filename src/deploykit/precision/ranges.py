@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.base.progress import SILENT, Progress
-from deploykit.base.protocols import SampleSource, Session
+from deploykit.base.protocols import OpenSession, SampleSource
 from deploykit.precision import onnx_files
 
 
@@ -19,7 +18,7 @@ def collect_ranges(
     model: Path,
     source: SampleSource,
     count: int,
-    open_session: Callable[[Path], Session],
+    open_session: OpenSession,
     progress: Progress = SILENT,
 ) -> dict[str, tuple[float, float]]:
     """Run samples through a graph that shows all its float tensors, one at a time; only two numbers a tensor are kept.

@@ -10,8 +10,8 @@ from deploykit.runtime.ort import OnnxRuntime
 from deploykit.sources import resolve
 
 
-def open_one_thread(path: Path) -> Any:
-    return OnnxRuntime().open(path, threads=1)
+def open_one_thread(path: Path, threads: int | None = 1) -> Any:
+    return OnnxRuntime().open(path, threads=threads)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ SIDES = {"DequantizeLinear", "QuantizeLinear", "Clip"}
 
 @pytest.fixture(scope="session")
 def open_session():
-    return lambda path: OnnxRuntime().open(path, threads=1)
+    return lambda path, threads=1: OnnxRuntime().open(path, threads=threads)
 
 
 @pytest.fixture
