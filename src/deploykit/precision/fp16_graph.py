@@ -107,7 +107,7 @@ class Fp16Graph:
 
     Args:
         model: As `prepare` left it.
-        skeleton: The same without the bytes of external weights, small enough for shape inference; None: `model`.
+        skeleton: The same without the bytes of its weights, small enough for shape inference; None: `model`.
 
     Attributes:
         model: The model.

@@ -111,10 +111,6 @@ class Graph:
         return found[0][0]
 
 
-_LARGEST_SHAPE = 4096
-"""Bytes of a constant up to which shape inference may need its values."""
-
-
 def load_graph(path: Path) -> Graph:
     """Read an ONNX file of any size, weights and all.
 
@@ -125,13 +121,9 @@ def load_graph(path: Path) -> Graph:
 
 
 def _infer(skeleton: onnx.ModelProto) -> Tensors:
-    """Shape inference over a model without the bytes of its weights: protobuf holds no more than 2 GB."""
+    """What shape inference finds in a model, which may lack the bytes of its weights."""
     from onnx import TensorProto, shape_inference
 
-    for tensor in skeleton.graph.initializer:
-        if len(tensor.raw_data) > _LARGEST_SHAPE:  # a shape or an index list, which inference reads, is smaller
-            tensor.ClearField("raw_data")
-            tensor.data_location = TensorProto.EXTERNAL
     graph = shape_inference.infer_shapes(skeleton, data_prop=True).graph
     floats, shapes = set(), {}
     for value in (*graph.input, *graph.value_info, *graph.output):

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 LARGEST_PROTOBUF = 1_900_000_000
 """Bytes; protobuf's own limit is 2^31 − 1, and graph and names need some of it."""
+LARGEST_SHAPE = 4096
+"""Bytes; shape inference reads the values of shapes and index lists, which are smaller than this."""
 
 
 def load(path: Path) -> onnx.ModelProto:
@@ -29,11 +31,23 @@ def load(path: Path) -> onnx.ModelProto:
         raise UsageError(f"{path} cannot be read as an ONNX model ({error}); export it again") from error
 
 
-def load_skeleton(path: Path) -> onnx.ModelProto:
-    """A model without the bytes of external weights: small enough for shape inference, whatever the model's size."""
+def load_linked(path: Path) -> onnx.ModelProto:
+    """A model whose external weights stay in their files."""
     import onnx
 
     return onnx.load(str(path), load_external_data=False)
+
+
+def load_skeleton(path: Path) -> onnx.ModelProto:
+    """A model without the bytes of its weights: for shape inference, which copies a model and fails above 2 GB."""
+    from onnx import TensorProto
+
+    model = load_linked(path)
+    for tensor in model.graph.initializer:
+        if len(tensor.raw_data) > LARGEST_SHAPE:
+            tensor.ClearField("raw_data")
+            tensor.data_location = TensorProto.EXTERNAL
+    return model
 
 
 def save(model: onnx.ModelProto, path: Path) -> None:

@@ -27,7 +27,7 @@ def write_watched(model: Path, names: Iterable[str], target: Path) -> None:
     """
     from onnx import TensorProto, helper
 
-    shown = onnx_files.load_skeleton(model)
+    shown = onnx_files.load_linked(model)
     outputs = {value.name for value in shown.graph.output}
     for name in names:
         if name not in outputs:
