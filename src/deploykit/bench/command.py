@@ -18,10 +18,12 @@ from deploykit.bench.subject import subject_of
 from deploykit.bench.watch import DeviceInHand, device_in_hand
 from deploykit.results.compare import Comparison, against_fp32
 from deploykit.results.measurement import Measurement
-from deploykit.results.store import Store
+from deploykit.results.store import Store, StoreError
 from deploykit.runtime import runtime as runtime_of
 
 _GPU_PROVIDER = "cuda"
+_CONCURRENT = frozenset((Scenario.OFFLINE, Scenario.SERVER))
+"""Scenarios with more than one query in flight."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,17 @@ class Request:
     store: str | None = None
     allow_mismatch: bool = False
 
+    def __post_init__(self) -> None:
+        if Scenario.SERVER not in self.scenarios:
+            for option, value in (("--request-rate", self.request_rate), ("--latency-ms", self.latency_bound_ms)):
+                if value is not None:
+                    raise UsageError(f"{option} is of Server, which decides when samples come: add --scenario Server")
+        if self.streams > 1 and not _CONCURRENT.intersection(self.scenarios):
+            raise UsageError(f"{self.scenarios[0]} has one query in flight: --streams is for Offline and Server")
+
     def settings(self, scenario: Scenario, inputs: str) -> Settings:
         """Of one scenario. `batch_size` is for those in which a batch is free."""
-        batched = scenario in (Scenario.OFFLINE, Scenario.SERVER) or len(self.scenarios) == 1
+        batched = scenario in _CONCURRENT or len(self.scenarios) == 1
         return Settings(
             scenario=scenario,
             batch_size=self.batch_size if batched else 1,
@@ -71,14 +81,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Benched:
-    """One measurement, as stored.
+    """One measurement.
 
     Attributes:
         against_fp32: How it compares with the newest fp32 run of the same kind; None where there is none.
+        not_stored: Why the store would not take it; None: it did.
     """
 
     measurement: Measurement
     against_fp32: Comparison | None
+    not_stored: StoreError | None = None
 
 
 def run_bench(
@@ -108,11 +120,19 @@ def run_bench(
         sessions = _sessions(subject.path, request, device, stack)
         feeds = feeds_from(samples) if samples else random_feeds(sessions[0].inputs)
         for one in settings:
-            used = sessions if one.scenario in (Scenario.OFFLINE, Scenario.SERVER) else sessions[:1]
+            used = sessions if one.scenario in _CONCURRENT else sessions[:1]
             made = measure(subject, used, feeds, one, device, runtime=request.runtime, now=_now, progress=progress)
-            store.append([made])
-            done.append(Benched(made, _against_fp32(made, store)))
+            done.append(_kept(made, store))
     return done
+
+
+def _kept(made: Measurement, store: Store) -> Benched:
+    """A store that fails after the run does not take the measurement with it."""
+    try:
+        store.append([made])
+        return Benched(made, _against_fp32(made, store))
+    except StoreError as error:
+        return Benched(made, None, error)
 
 
 def _sessions(path: Path, request: Request, device: DeviceInHand, stack: contextlib.ExitStack) -> list[Session]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,15 @@ def random_feeds(inputs: Sequence[TensorSpec], seed: int = 0) -> list[Feeds]:
     Raises:
         UsageError: A dimension beside the batch is open, or a type has no noise.
     """
-    draw = np.random.default_rng(seed)
-    first = {spec.name: _noise(spec, draw) for spec in inputs}
+    draw, names = np.random.default_rng(seed), batched(inputs)
+
+    def sample() -> Feeds:
+        return {spec.name: _noise(spec, _shape_of_one(spec, spec.name in names), draw) for spec in inputs}
+
+    first = sample()
     size = sum(array.nbytes for array in first.values())
     count = max(1, min(MOST_SAMPLES, _MOST_BYTES // max(1, size)))
-    return [first, *({spec.name: _noise(spec, draw) for spec in inputs} for _ in range(count - 1))]
+    return [first, *(sample() for _ in range(count - 1))]
 
 
 def feeds_from(source: SampleSource) -> list[Feeds]:
@@ -51,22 +55,40 @@ def feeds_from(source: SampleSource) -> list[Feeds]:
     return found
 
 
-def stacked(samples: Sequence[Arrays]) -> Arrays:
-    """One batch of several batches of one. A single one is not copied."""
-    if len(samples) == 1:
-        return samples[0]
-    return {name: np.concatenate([sample[name] for sample in samples]) for name in samples[0]}
+def batched(inputs: Sequence[TensorSpec]) -> frozenset[str]:
+    """Names of the inputs whose first dimension counts samples: the open ones, else all if they agree, else none."""
+    if open_ones := {spec.name for spec in inputs if 0 in spec.dynamic_axes}:
+        return frozenset(open_ones)
+    agree = len({spec.shape[:1] for spec in inputs}) == 1
+    return frozenset(spec.name for spec in inputs if agree and spec.shape)
 
 
 def fixed_batch(inputs: Sequence[TensorSpec]) -> int | None:
-    """The batch size that the model is fixed to; None where it is open."""
-    sizes = {spec.shape[0] for spec in inputs if spec.shape}
-    fixed = {size for size in sizes if isinstance(size, int)}
-    return max(fixed) if fixed else None
+    """The batch size that the model is fixed to; None where it is open. A model without batches runs one sample."""
+    names = batched(inputs)
+    sizes = {spec.shape[0] for spec in inputs if spec.name in names}
+    if not sizes:
+        return 1
+    size = next(iter(sizes))
+    return size if isinstance(size, int) else None
 
 
-def _noise(spec: TensorSpec, draw: np.random.Generator) -> np.ndarray[Any, Any]:
-    shape = spec.sized(1) if spec.shape else ()
+def stacked(samples: Sequence[Arrays], names: Container[str]) -> Arrays:
+    """One batch of several batches of one; a single one is not copied. Inputs beside `names` are the first sample's."""
+    first = samples[0]
+    if len(samples) == 1:
+        return first
+    return {
+        name: np.concatenate([sample[name] for sample in samples]) if name in names else first[name] for name in first
+    }
+
+
+def _shape_of_one(spec: TensorSpec, in_batch: bool) -> tuple[int, ...]:
+    shape = spec.sized(1)
+    return (1, *shape[1:]) if in_batch else shape
+
+
+def _noise(spec: TensorSpec, shape: tuple[int, ...], draw: np.random.Generator) -> np.ndarray[Any, Any]:
     if spec.dtype in _FLOATS:
         return np.asarray(draw.standard_normal(shape, dtype=np.float32)).astype(spec.dtype)
     if spec.dtype == "bfloat16":

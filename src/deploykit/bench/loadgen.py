@@ -6,7 +6,8 @@ here, a batch at a time: LoadGen's figure would say how long a sample stood in a
 
 LoadGen is a process-wide thing that runs one test at a time, writes log files (to a temporary folder, read and thrown
 away) and calls back from its own threads. An exception must not cross its C++ frames: it is kept, the remaining queries
-are answered unrun, and it is raised when LoadGen has come to its end.
+are answered unrun, and it is raised when LoadGen has come to its end. Nothing stops LoadGen earlier, and Ctrl-C would
+be raised inside a call-back: so LoadGen has a thread of its own, and the caller's is the one that is interrupted.
 """
 
 from __future__ import annotations
@@ -101,25 +102,22 @@ def drive(load: Load, infer: Sequence[Infer]) -> LoadResult:
     Raises:
         UsageError: Another run is going on in this process, or a scenario without concurrency was given streams.
         DeploykitError: LoadGen refused the run or ran nothing.
+        KeyboardInterrupt: At once. LoadGen comes to its end in the background, without running anything more; until
+            then the next run is refused, and the process had better end by `os._exit`.
         BaseException: What `infer` raised.
     """
     if len(infer) > 1 and load.scenario in (Scenario.SINGLE_STREAM, Scenario.MULTI_STREAM):
         raise UsageError(f"{load.scenario} has one query in flight: it takes one stream, not {len(infer)}")
-    if not _RUNNING.acquire(blocking=False):
-        raise UsageError("another bench runs in this process: LoadGen runs one test at a time")
-    try:
-        with tempfile.TemporaryDirectory(prefix="deploykit-loadgen-") as folder:
-            return _drive(load, infer, Path(folder))
-    finally:
-        _RUNNING.release()
+    with tempfile.TemporaryDirectory(prefix="deploykit-loadgen-", ignore_cleanup_errors=True) as folder:
+        return _drive(load, infer, Path(folder))
 
 
 def _drive(load: Load, infer: Sequence[Infer], folder: Path) -> LoadResult:
     import mlperf_loadgen
 
     system = _SYSTEMS[load.scenario](mlperf_loadgen, load, infer)
-    with system.running(), _without_collector():
-        _start(mlperf_loadgen, load, system, folder)
+    with _without_collector():
+        _to_its_end(system, lambda: _start(mlperf_loadgen, load, system, folder))
     if system.failure is not None:
         raise system.failure
     with (folder / "mlperf_log_detail.txt").open(encoding="utf-8", errors="replace") as lines:
@@ -128,6 +126,30 @@ def _drive(load: Load, infer: Sequence[Infer], folder: Path) -> LoadResult:
     if not len(queries.latency_ms):
         raise DeploykitError(f"LoadGen ran no query: {verdict.get('errors') or 'it gave no reason'}")
     return LoadResult(system.kept(queries), system.samples, queries.wall_s, verdict)
+
+
+def _to_its_end(system: _System, start: Callable[[], None]) -> None:
+    """Run LoadGen in a thread of its own and wait for it. What goes wrong there is the system's `failure`."""
+    ended = threading.Event()
+
+    def run() -> None:
+        try:
+            with system.running():
+                start()
+        except BaseException as error:  # noqa: BLE001 - raised by who waits
+            system.failure = system.failure or error
+        finally:
+            _RUNNING.release()
+            ended.set()
+
+    if not _RUNNING.acquire(blocking=False):
+        raise UsageError("another bench runs in this process, or one that was stopped: LoadGen runs one test at a time")
+    threading.Thread(target=run, name="LoadGen", daemon=True).start()
+    try:
+        ended.wait()
+    except BaseException as interrupt:
+        system.failure = interrupt
+        raise
 
 
 @contextmanager
@@ -184,7 +206,7 @@ class _System:
             return
         try:
             infer([query.index for query in queries])
-        except BaseException as error:  # noqa: BLE001 - nothing may cross LoadGen's C++, Ctrl-C included; raised later
+        except BaseException as error:  # noqa: BLE001 - nothing may cross LoadGen's C++; raised later
             self.failure = error
 
     def _answer(self, queries: Sequence[Any]) -> None:

@@ -19,7 +19,7 @@ from deploykit.base.vocab import Precision, Scenario
 from deploykit.bench import stats
 from deploykit.bench.conditions import versions
 from deploykit.bench.guard import CLOSED, remarks_on_run
-from deploykit.bench.inputs import Feeds, fixed_batch, stacked
+from deploykit.bench.inputs import Feeds, batched, fixed_batch, stacked
 from deploykit.bench.loadgen import Infer, Load, LoadResult, drive
 from deploykit.bench.search import falling_rates, highest_rate
 from deploykit.bench.subject import Subject
@@ -167,13 +167,13 @@ def _batch_size(settings: Settings, fixed: int | None) -> int:
 
 def _infer_of(session: Session, samples: Sequence[Feeds], batch: int) -> Infer:
     """What LoadGen's indices run. A batch that a fixed shape leaves unfilled is filled up with its last sample."""
-    fixed = fixed_batch(session.inputs)
+    fixed, names = fixed_batch(session.inputs), batched(session.inputs)
 
     def infer(indices: Sequence[int]) -> None:
         chosen = [samples[index] for index in indices]
         if fixed is not None and len(chosen) < batch:
             chosen += chosen[-1:] * (batch - len(chosen))
-        session.infer(stacked(chosen))
+        session.infer(stacked(chosen, names))
 
     return infer
 

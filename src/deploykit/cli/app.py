@@ -14,6 +14,8 @@ from deploykit.base.errors import DeploykitError
 from deploykit.cli import bench, doctor, export, models, predict, recommend, results, targets, targets_device
 
 DEBUG_VARIABLE = "DEPLOYKIT_DEBUG"
+INTERRUPTED = 130
+"""128 + SIGINT, as shells have it."""
 
 app = typer.Typer(
     name="deploykit",
@@ -57,14 +59,26 @@ def _root(
 
 def main() -> None:
     """Entry point of the `deploykit` script."""
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if code == INTERRUPTED:
+        # Native threads (LoadGen's, onnxruntime's) that cannot be stopped would abort an orderly end.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line. Returns the exit code of `base.errors`; 2 for a command line that does not parse."""
+    """Run one command line.
+
+    Returns:
+        The exit code of `base.errors`; 2 for a command line that does not parse; `INTERRUPTED` after Ctrl-C.
+    """
     try:
         app(arguments, prog_name="deploykit")
     except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            _tell("interrupted")
         return stop.code if isinstance(stop.code, int) else 0
     except DeploykitError as error:
         _tell(str(error))

@@ -104,6 +104,8 @@ def bench(
             warn(text if len(measured) == 1 else f"{measurement.scenario}: {text}")
     document = measured[0] if scenario is not ScenarioOption.ALL else as_document(measured)
     emit(document, lambda: _tables(measured, [one.against_fp32 for one in done]), as_json=as_json)
+    if (lost := next((one.not_stored for one in done if one.not_stored), None)) is not None:
+        raise lost
 
 
 def _scenarios(asked: ScenarioOption, latency_ms: float | None, request_rate: float | None) -> tuple[Scenario, ...]:

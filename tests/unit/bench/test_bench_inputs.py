@@ -11,7 +11,7 @@ import pytest
 from deploykit.base.errors import UsageError
 from deploykit.base.tensors import TensorSpec
 from deploykit.base.vocab import Precision
-from deploykit.bench.inputs import MOST_SAMPLES, fixed_batch, random_feeds, stacked
+from deploykit.bench.inputs import MOST_SAMPLES, batched, fixed_batch, random_feeds, stacked
 from deploykit.bench.subject import is_path, subject_of
 
 IMAGE = TensorSpec(name="x", dtype="float32", shape=("batch", 3, 8, 8))
@@ -42,15 +42,37 @@ def test_open_sizes_are_refused() -> None:
 
 def test_batches_are_stacked() -> None:
     feeds = random_feeds([IMAGE])
-    assert stacked(feeds[:1]) is feeds[0]
-    batch = stacked(feeds[:3])["x"]
+    assert stacked(feeds[:1], {"x"}) is feeds[0]
+    batch = stacked(feeds[:3], {"x"})["x"]
     assert batch.shape == (3, 3, 8, 8)
     assert np.array_equal(batch[2:], feeds[2]["x"])
 
 
-def test_the_fixed_batch() -> None:
-    assert fixed_batch([IMAGE]) is None
-    assert fixed_batch([IMAGE.model_copy(update={"shape": (4, 3, 8, 8)})]) == 4
+FOUR = IMAGE.model_copy(update={"shape": (4, 3, 8, 8)})
+SCALE = TensorSpec(name="scale", dtype="float32", shape=(2,))
+SCALAR = TensorSpec(name="threshold", dtype="float32", shape=())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "fixed", "of_one"),
+    [
+        ([IMAGE], None, {"x": (1, 3, 8, 8)}),
+        ([FOUR], 4, {"x": (1, 3, 8, 8)}),
+        ([IMAGE, SCALE, SCALAR], None, {"x": (1, 3, 8, 8), "scale": (2,), "threshold": ()}),
+        ([FOUR, SCALE], 1, {"x": (4, 3, 8, 8), "scale": (2,)}),
+        ([SCALAR], 1, {"threshold": ()}),
+    ],
+)
+def test_which_inputs_hold_a_batch(
+    inputs: list[TensorSpec], fixed: int | None, of_one: dict[str, tuple[int, ...]]
+) -> None:
+    feeds = random_feeds(inputs)
+    assert fixed_batch(inputs) == fixed
+    assert {name: array.shape for name, array in feeds[0].items()} == of_one
+    both = stacked(feeds[:2], batched(inputs))
+    assert {name: array.shape for name, array in both.items()} == {
+        name: (2, *shape[1:]) if name in batched(inputs) else shape for name, shape in of_one.items()
+    }
 
 
 @pytest.mark.parametrize(
