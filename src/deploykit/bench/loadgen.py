@@ -33,7 +33,9 @@ Infer = Callable[[Sequence[int]], None]
 """Run the samples of these indices as one batch; returns when their outputs are in host memory."""
 
 MOST_QUERIES = 200_000
-"""A run ends there whatever its duration: LoadGen's trace takes some 700 bytes a query."""
+"""A run ends there whatever its duration: the trace takes room."""
+_TRACE_BYTES = 700
+"""Of LoadGen's trace, a query."""
 _PLANNED_TOO_MANY = 2.0
 """LoadGen plans queries ahead from the expected latency and stops early, calling the run invalid, when they run out."""
 _OFFLINE_MARGIN = 1.1
@@ -120,12 +122,29 @@ def _drive(load: Load, infer: Sequence[Infer], folder: Path) -> LoadResult:
         _to_its_end(system, lambda: _start(mlperf_loadgen, load, system, folder))
     if system.failure is not None:
         raise system.failure
-    with (folder / "mlperf_log_detail.txt").open(encoding="utf-8", errors="replace") as lines:
-        verdict = verdict_from_detail(lines)
+    verdict = _verdict(folder)
     queries = system.queries(folder / "mlperf_log_trace.json")
-    if not len(queries.latency_ms):
+    if not system.samples:
         raise DeploykitError(f"LoadGen ran no query: {verdict.get('errors') or 'it gave no reason'}")
+    if system.traced and len(queries.latency_ms) * load.samples_per_query != system.samples:
+        raise _cut_off(folder)
     return LoadResult(system.kept(queries), system.samples, queries.wall_s, verdict)
+
+
+def _verdict(folder: Path) -> dict[str, Any]:
+    try:
+        with (folder / "mlperf_log_detail.txt").open(encoding="utf-8", errors="replace") as lines:
+            return verdict_from_detail(lines)
+    except ValueError as error:
+        raise _cut_off(folder) from error
+
+
+def _cut_off(folder: Path) -> DeploykitError:
+    """LoadGen does not look whether its files took what it wrote."""
+    return DeploykitError(
+        f"LoadGen's record of the run was cut off: {folder.parent} is probably full. It takes up to "
+        f"{MOST_QUERIES * _TRACE_BYTES >> 20} MB: make room there, or name another folder with TMPDIR"
+    )
 
 
 def _to_its_end(system: _System, start: Callable[[], None]) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from deploykit.base.errors import UsageError
+from deploykit.base.errors import DeploykitError, UsageError
 from deploykit.base.vocab import Scenario
-from deploykit.bench.loadgen import Infer, Load, drive
+from deploykit.bench import loadgen
+from deploykit.bench.loadgen import Infer, Load, _start, drive
 from deploykit.bench.loadgen_logs import queries_from_trace
 from deploykit.bench.stats import upper_bound
 
@@ -134,3 +138,18 @@ def test_trace_lines_of_one_query_end_with_the_slowest() -> None:
     assert queries.start_ms.tolist() == [0.1005, 2.0005]
     assert queries.latency_ms.tolist() == [0.3, 0.9]
     assert queries.wall_s == pytest.approx((2.0005 + 0.9 - 0.1005) / 1e3)
+
+
+def test_a_record_that_the_disk_did_not_take_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that end early, as a full disk leaves them: LoadGen's own are cut after it has written them."""
+    for name in ("mlperf_log_detail.txt", "mlperf_log_trace.json"):
+
+        def start(lg: Any, load: Load, system: Any, folder: Path, name: str = name) -> None:
+            _start(lg, load, system, folder)
+            size = (folder / name).stat().st_size
+            os.truncate(folder / name, size // 2)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(loadgen, "_start", start)
+            with pytest.raises(DeploykitError, match="cut off: .* is probably full"):
+                drive(load(Scenario.SINGLE_STREAM), [Recorder()])
