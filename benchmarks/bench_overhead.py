@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
+from loops import bare_p50_ms
 
 from deploykit import pipeline
 from deploykit.base.vocab import Scenario
@@ -23,18 +23,6 @@ from deploykit.bench.loadgen import Load, drive
 from deploykit.runtime import runtime
 
 BUDGET = 1.02
-
-
-def bare_p50_ms(session, feeds, seconds: float) -> float:
-    """A loop that does nothing but run and look at the clock."""
-    times = []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        feed = feeds[len(times) % len(feeds)]
-        start = time.perf_counter_ns()
-        session.infer(feed)
-        times.append(time.perf_counter_ns() - start)
-    return float(np.median(times)) / 1e6
 
 
 def loadgen_p50_ms(session, feeds, seconds: float, expected_ms: float) -> float:

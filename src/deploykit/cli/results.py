@@ -68,12 +68,12 @@ def list_(
 
 @app.command()
 def show(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids or their first characters.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids or their first characters; latest, latest~1.")],
     as_json: JsonOption = False,
 ) -> None:
     """Show measurements with all their conditions.
 
-    Example: deploykit results show 3f2a
+    Example: deploykit results show latest
     """
     from rich.console import Group
 
@@ -97,7 +97,7 @@ def compare(
 ) -> None:
     """Compare two measurements: conditions that differ first, then what changed beyond noise.
 
-    Example: deploykit results compare 3f2a 90bc --fail-on-regression
+    Example: deploykit results compare 3f2a,41d0 latest --fail-on-regression
     """
     from deploykit.base.errors import Regression
     from deploykit.cli.output import emit

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _SQLITE_PATIENCE_S = 30
+_LATEST = re.compile(r"latest(?:~(?P<back>[0-9]{1,6}))?$")
+"""Ids are hexadecimal: none begins like this."""
 _LOCK_NUMBER = 0x6465706C6F79
 """Of the advisory lock that whoever makes the tables holds: "deploy" in ASCII."""
 
@@ -87,13 +90,15 @@ class Store:
         return [_measurement(document) for document in documents]
 
     def find(self, id_or_prefix: str) -> Measurement:
-        """The measurement of an id, or of the first characters of one.
+        """The measurement of an id or the first characters of one; `latest`, and `latest~1` before it, as in git.
 
         Raises:
             UsageError: None, or several.
         """
         from sqlalchemy import select
 
+        if (back := _LATEST.match(id_or_prefix)) is not None:
+            return self._latest(int(back["back"] or 0))
         escaped = id_or_prefix.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         query = select(self._table.c.document).where(self._table.c.id.like(f"{escaped}%", escape="\\")).limit(2)
         with self._errors(), self._engine.connect() as connection:
@@ -102,6 +107,12 @@ class Store:
             what = "no measurement has" if not found else "several measurements have"
             raise UsageError(f"{what} the id {id_or_prefix!r}; list them: deploykit results list")
         return _measurement(found[0])
+
+    def _latest(self, back: int) -> Measurement:
+        newest = self.measurements(limit=back + 1)
+        if len(newest) <= back:
+            raise UsageError(f"the store holds {len(newest)} measurements: there is no latest~{back}")
+        return newest[back]
 
     def close(self) -> None:
         """Close the connections."""

@@ -151,5 +151,5 @@ def test_a_record_that_the_disk_did_not_take_is_no_result(monkeypatch: pytest.Mo
 
         with monkeypatch.context() as patch:
             patch.setattr(loadgen, "_start", start)
-            with pytest.raises(DeploykitError, match="cut off: .* is probably full"):
+            with pytest.raises(DeploykitError, match=r"cut off: .* is probably full"):
                 drive(load(Scenario.SINGLE_STREAM), [Recorder()])

@@ -138,3 +138,12 @@ def test_the_id_is_of_the_content() -> None:
     one = measured(1).model_dump(mode="json")
     assert measurement_id(one) == measurement_id(one | {"id": "something else"})
     assert measurement_id(one) != measurement_id(one | {"batch_size": 2})
+
+
+def test_the_newest_and_those_before_it_have_names(url: str) -> None:
+    with Store(url) as store:
+        store.append([measured(n) for n in range(3)])
+        assert [store.find(name) for name in ("latest", "latest~1", "latest~2")] == [measured(n) for n in (2, 1, 0)]
+        for name in ("latest~3", "latest~", "latest~-1"):
+            with pytest.raises(UsageError, match="latest"):
+                store.find(name)
