@@ -21,6 +21,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "Artifact": "deploykit.base.artifact",
     "BenchRequest": "deploykit.bench.command:Request",
+    "BuildSettings": "deploykit.pipeline",
+    "Built": "deploykit.pipeline",
     "CalibrationMethod": "deploykit.base.vocab",
     "DeploykitError": "deploykit.base.errors",
     "ExportSettings": "deploykit.pipeline",
@@ -34,6 +36,7 @@ _HOMES = {
     "Store": "deploykit.results.store",
     "TargetSpec": "deploykit.targets.spec",
     "bench": "deploykit.bench.command:run_bench",
+    "build": "deploykit.pipeline",
     "export": "deploykit.pipeline",
     "read_artifact": "deploykit.base.artifact",
     "recommend": "deploykit.recommend.ask",
@@ -48,8 +51,11 @@ if TYPE_CHECKING:
     from deploykit.base.vocab import Precision as Precision
     from deploykit.base.vocab import Scenario as Scenario
     from deploykit.bench import command as _bench
+    from deploykit.pipeline import BuildSettings as BuildSettings
+    from deploykit.pipeline import Built as Built
     from deploykit.pipeline import Exported as Exported
     from deploykit.pipeline import ExportSettings as ExportSettings
+    from deploykit.pipeline import build as build
     from deploykit.pipeline import export as export
     from deploykit.recommend.answer import Recommendation as Recommendation
     from deploykit.recommend.ask import recommend as recommend

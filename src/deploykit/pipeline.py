@@ -7,7 +7,7 @@ import resource
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
@@ -27,18 +27,22 @@ from deploykit.base.artifact import (
     read_artifact,
 )
 from deploykit.base.artifact_cache import find_or_make
-from deploykit.base.errors import UsageError
+from deploykit.base.errors import UnknownNameError, UsageError
 from deploykit.base.loaded import LoadedModel
 from deploykit.base.progress import SILENT, Progress
 from deploykit.base.protocols import Session
 from deploykit.base.tensors import TensorSpec
 from deploykit.base.vocab import CalibrationMethod, Dialect, Precision
+from deploykit.engine.cache import Engine, EngineDevice
+from deploykit.engine.options import BuildOptions
 from deploykit.precision.builtin_photos import ADVICE as BUILTIN_ADVICE
 from deploykit.precision.builtin_photos import NAME as BUILTIN_PHOTOS
 from deploykit.precision.calibration import Calibration
 from deploykit.precision.recipe import RECIPE_VERSION, Int8Recipe
 from deploykit.precision.samples import Samples
+from deploykit.probe.check import Check
 from deploykit.targets.spec import TargetSpec
+from deploykit.targets.state import DeviceState
 
 EXPORTED = (Precision.FP32, Precision.FP16, Precision.INT8)
 
@@ -149,6 +153,124 @@ def export(model: str, settings: ExportSettings | None = None, *, progress: Prog
     data = _data(loaded, settings, accuracy.class_count(fp32.manifest.outputs))
     made, reused = _in_precision(fp32, reused, spec, data, settings, progress)
     return Exported(_published(made, settings.output_dir), reused, fp32, floors)
+
+
+@dataclass(frozen=True)
+class BuildSettings:
+    """What `build` was asked for; the fields are the options of `deploykit build`.
+
+    Attributes:
+        runtime: `tensorrt-rtx` or `tensorrt`; None: what the target's kind of card is served by.
+        min_shapes, opt_shapes, max_shapes: `NAME:1x3x224x224`; inputs that are not named take the artifact's batch.
+    """
+
+    target: str
+    runtime: str | None = None
+    options: BuildOptions = field(default_factory=BuildOptions)
+    min_shapes: tuple[str, ...] = ()
+    opt_shapes: tuple[str, ...] = ()
+    max_shapes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a build gave.
+
+    Attributes:
+        engine: The engine in the cache.
+        reused: It was there already.
+    """
+
+    engine: Engine
+    reused: bool
+
+
+@dataclass(frozen=True)
+class BuildPlace:
+    """For what and with what an engine is built.
+
+    Attributes:
+        runtime: `tensorrt-rtx` or `tensorrt`.
+        here: The device in this machine, where that is the target.
+    """
+
+    spec: TargetSpec
+    runtime: str
+    here: EngineDevice | None
+
+
+def build_place(settings: BuildSettings) -> BuildPlace:
+    """Where a build happens, or why it cannot: everything that can be told before there is an artifact.
+
+    Raises:
+        UsageError: Target, runtime and options do not fit together.
+        DeviceAbsent: The runtime builds on the target only, and that is not this machine.
+        DeviceMismatch: It is, in another state than the target names.
+    """
+    from deploykit.engine.build import RUNTIMES, TENSORRT, default_runtime, require_buildable
+    from deploykit.probe.check import check
+    from deploykit.probe.device import device_state
+    from deploykit.targets.catalog import load_catalog
+    from deploykit.targets.identity import resolve_here
+
+    state, catalog = device_state(), load_catalog()
+    spec, _ = resolve_here(settings.target, catalog, state)
+    runtime = settings.runtime or default_runtime(spec)
+    if runtime not in RUNTIMES:
+        raise UnknownNameError("engine runtime", runtime, RUNTIMES, f"engines are built with {', '.join(RUNTIMES)}")
+    here = _device_here(check(state, spec, catalog), state, needed=runtime == TENSORRT)
+    require_buildable(spec, settings.options, runtime, cross=here is None)
+    return BuildPlace(spec, runtime, here)
+
+
+def build(artifact: Artifact, settings: BuildSettings, *, progress: Progress = SILENT) -> Built:
+    """Build a TensorRT engine from an artifact.
+
+    Args:
+        artifact: What to build; int8 in the `tensorrt` dialect.
+        settings: For what, and how.
+        progress: Is told of the steps.
+
+    Raises:
+        UsageError: Artifact, target and runtime do not fit together, or TensorRT's parser refuses the graph.
+        MissingExtraError: The runtime is not installed.
+        DeviceAbsent, DeviceMismatch: As `build_place`.
+    """
+    from deploykit.engine.build import engine_from_artifact
+    from deploykit.engine.options import shape_ranges
+
+    place = build_place(settings)
+    given = {"min": settings.min_shapes, "opt": settings.opt_shapes, "max": settings.max_shapes}
+    shapes = shape_ranges(artifact.manifest.inputs, artifact.manifest.batch, given)
+    progress.step(f"Building for {place.spec.ref}")
+    made = engine_from_artifact(
+        artifact, place.spec, shapes, settings.options,
+        runtime=place.runtime, root=home.engines_folder(), here=place.here,
+    )  # fmt: skip
+    return Built(*made)
+
+
+def _device_here(found: Check, state: DeviceState, *, needed: bool) -> EngineDevice | None:
+    """The target where this machine is it; None where it is elsewhere.
+
+    Raises:
+        DeviceMismatch: It is here in another state, and the build times its kernels on it (`needed`).
+    """
+    capability = found.spec.device.silicon.compute_capability
+    if capability is None or found.absent:
+        return None
+    if needed:
+        found.refuse_if_wrong()
+    gpu, part = (found.chosen.gpu, found.chosen.slice) if found.chosen else (None, None)
+    board = state.jetson
+    return EngineDevice(
+        target=found.spec.ref,
+        compute_capability=capability,
+        name=gpu.name if gpu else board.model if board else None,
+        sm_count=part.sm_count if part else found.spec.sm_count,
+        power_mode=found.spec.mode_name,
+        mig_profile=part.profile if part else None,
+    )
 
 
 def open_session(model: Path, threads: int | None = None) -> Session:

@@ -218,7 +218,13 @@ def test_ctrl_c_ends_a_run_at_once_and_cleanly(scenario: list[str], tmp_path: Pa
     words = [*DEPLOYKIT, "bench", "net.onnx", "--duration", "60", "--scenario", *scenario]
     (tmp_path / "tmp").mkdir()
     process = subprocess.Popen(
-        words, cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}, stderr=subprocess.PIPE, text=True
+        words,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+        stderr=subprocess.PIPE,
+        text=True,
+        # A test run in the background ignores SIGINT, and its children with it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     # LoadGen's folder shows that the run has begun.
     while not list((tmp_path / "tmp").glob("deploykit-loadgen-*")):

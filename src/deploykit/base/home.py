@@ -19,6 +19,11 @@ def artifacts_folder() -> Path:
     return home() / "artifacts"
 
 
+def engines_folder() -> Path:
+    """Every engine built here, one folder each, and the timing caches of the builders."""
+    return home() / "engines"
+
+
 def store_url() -> str:
     """SQLAlchemy URL of the result store: `DEPLOYKIT_STORE`, else an SQLite file in `home()`."""
     return os.environ.get(STORE_VARIABLE) or f"sqlite:///{home() / 'results.db'}"

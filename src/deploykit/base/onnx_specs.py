@@ -10,6 +10,10 @@ from deploykit.base.tensors import TensorSpec
 if TYPE_CHECKING:
     import onnx
 
+SCOPE = "deploykit.scope"
+LINE = "deploykit.line"
+"""Metadata of a node: the module path and the line of code that it came from."""
+
 # Numbers of onnx.TensorProto.DataType: fixed by the file format, so that reading them needs no import of onnx.
 DTYPE_OF_ONNX = {
     1: "float32",

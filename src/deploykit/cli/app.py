@@ -11,7 +11,19 @@ import typer
 
 from deploykit import __version__
 from deploykit.base.errors import DeploykitError
-from deploykit.cli import bench, doctor, export, models, predict, recommend, results, targets, targets_device
+from deploykit.cli import (
+    bench,
+    build,
+    doctor,
+    engines,
+    export,
+    models,
+    predict,
+    recommend,
+    results,
+    targets,
+    targets_device,
+)
 
 DEBUG_VARIABLE = "DEPLOYKIT_DEBUG"
 INTERRUPTED = 130
@@ -28,6 +40,7 @@ app = typer.Typer(
 
 
 app.command()(export.export)
+app.command()(build.build)
 app.command()(bench.bench)
 app.command()(predict.predict)
 app.command()(recommend.recommend)
@@ -35,6 +48,7 @@ app.command()(doctor.doctor)
 app.add_typer(models.app)
 targets_device.register(targets.app)
 app.add_typer(targets.app)
+app.add_typer(engines.app)
 app.add_typer(results.app)
 
 

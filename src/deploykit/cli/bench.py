@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from deploykit.base.progress import Progress
     from deploykit.results.compare import Comparison
     from deploykit.results.measurement import Measurement
 
@@ -77,6 +75,8 @@ def bench(
     Example: deploykit bench resnet50 --weights none --scenario SingleStream --duration 5
     """
     from deploykit.bench.command import Request, run_bench
+    from deploykit.bench.watch import require_device
+    from deploykit.cli.meant import file_meant
     from deploykit.cli.output import emit, progress_bars, warn
     from deploykit.results.exporting import as_document
 
@@ -96,7 +96,10 @@ def bench(
         allow_mismatch=allow_mismatch,
     )
     with progress_bars() as progress:
-        path = _file_of(model, precision, weights, target, progress, check=not allow_mismatch)
+        path = file_meant(
+            model, precision, weights, target, progress,
+            before_export=lambda: None if allow_mismatch else require_device(target),
+        )  # fmt: skip
         done = run_bench(path, request, progress=progress)
     measured = [one.measurement for one in done]
     for measurement in measured:
@@ -122,39 +125,6 @@ def _percentiles(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError as error:
         raise UsageError(f"--percentile {text!r} is not numbers with commas between, like 97,99.5") from error
-
-
-def _file_of(
-    model: str | None, precision: Precision | None, weights: str, target: str, progress: Progress, *, check: bool
-) -> Path:
-    """The artifact or ONNX file that is meant; a model reference is exported, or found exported.
-
-    Args:
-        check: Look first whether this machine is the target: an export takes its time.
-    """
-    from deploykit.base.artifact_cache import newest_artifact
-    from deploykit.base.errors import UsageError
-    from deploykit.base.home import artifacts_folder
-    from deploykit.bench.subject import is_path
-    from deploykit.cli.output import warn
-
-    if model is None and precision is None and (newest := newest_artifact(artifacts_folder())) is not None:
-        name = f"{newest.manifest.model.name} {newest.manifest.precision}"
-        warn(f"no MODEL given: taking the artifact exported last, {name} ({newest.path})")
-        return newest.path
-    if model is not None and is_path(model):
-        if precision is not None:
-            raise UsageError(f"--precision says how to export a model, and {model} is one already: leave it out")
-        return Path(model)
-    from deploykit import pipeline
-    from deploykit.bench.watch import require_device
-
-    if check:
-        require_device(target)
-    if model is None:
-        warn(f"no MODEL given and no artifact here: taking {DEFAULT_MODEL}")
-    settings = pipeline.ExportSettings(precision=precision or Precision.FP32, target=target, weights=weights)
-    return pipeline.export(model or DEFAULT_MODEL, settings, progress=progress).artifact.path
 
 
 def _tables(measured: Sequence[Measurement], against: Sequence[Comparison | None]) -> RenderableType:

@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.base.errors import DeploykitError, UsageError
+from deploykit.base.onnx_specs import LINE
 from deploykit.engine.layers import EngineLayer, parse_layers
 from deploykit.engine.options import BuildOptions, ShapeRange
+from deploykit.engine.timing_cache import TimingCache
 
 _COMPATIBILITY = {"ampere+": "AMPERE_PLUS", "same-compute-capability": "SAME_COMPUTE_CAPABILITY"}
 _MIB = 1 << 20
+_SHOWN = 12
 
 
 class EngineBuildError(DeploykitError):
@@ -34,6 +37,7 @@ class BuiltEngine:
         layers: Fused layers, where the release logs them.
         seconds: Wall time of parsing and building.
         memory_bytes: The builder's own figures: weights, activations, largest scratch.
+        gpu_fallback: Layers that the DLA asked for cannot run, by the names that the parser gave them.
         warnings: What the builder warned of.
     """
 
@@ -41,6 +45,7 @@ class BuiltEngine:
     layers: tuple[EngineLayer, ...]
     seconds: float
     memory_bytes: dict[str, int]
+    gpu_fallback: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
@@ -51,6 +56,7 @@ def build_engine(
     options: BuildOptions,
     *,
     compute_capability: str | None = None,
+    timing_cache: TimingCache | None = None,
 ) -> BuiltEngine:
     """Build an engine from an ONNX graph that holds its own types.
 
@@ -61,6 +67,7 @@ def build_engine(
         options: Builder settings.
         compute_capability: GPU to build for, like `8.9`: TensorRT-RTX only, which needs no GPU for it. None builds for
             the GPU in this machine.
+        timing_cache: What earlier builds learned; gets what this one learns. Not for TensorRT-RTX, which has none.
 
     Raises:
         UsageError: The release cannot do what was asked, or the parser refuses the graph (every error is named).
@@ -76,14 +83,20 @@ def build_engine(
     if compute_capability is not None:
         set_compute_capability(api, config, compute_capability)
     config.add_optimization_profile(_profile(builder, shapes))
+    fallback = _gpu_fallback(network, config, options)
+    if timing_cache is not None:
+        timing_cache.attach(config)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise EngineBuildError(_failure(api, onnx_path, log))
+    if timing_cache is not None:
+        timing_cache.merge(config)
     return BuiltEngine(
         plan=bytes(plan),
         layers=parse_layers(log.texts()),
         seconds=time.perf_counter() - started,
         memory_bytes=_memory(log.texts()),
+        gpu_fallback=fallback,
         warnings=tuple(dict.fromkeys(log.texts(api.ILogger.Severity.WARNING))),
     )
 
@@ -99,6 +112,8 @@ def configure(api: Any, config: Any, options: BuildOptions) -> None:
         config.builder_optimization_level = options.builder_optimization_level
     if options.workspace_mib is not None:
         config.set_memory_pool_limit(api.MemoryPoolType.WORKSPACE, options.workspace_mib * _MIB)
+    if options.tactic_dram_mib is not None:
+        config.set_memory_pool_limit(api.MemoryPoolType.TACTIC_DRAM, options.tactic_dram_mib * _MIB)
     if options.hardware_compatibility_level != "none":
         name = _COMPATIBILITY[options.hardware_compatibility_level]
         config.hardware_compatibility_level = _member(api, "HardwareCompatibilityLevel", name)
@@ -107,6 +122,25 @@ def configure(api: Any, config: Any, options: BuildOptions) -> None:
     if options.use_dla_core is not None:
         config.default_device_type = api.DeviceType.DLA
         config.DLA_core = options.use_dla_core
+
+
+def _gpu_fallback(network: Any, config: Any, options: BuildOptions) -> tuple[str, ...]:
+    """Layers that the DLA cannot run, asked before the build.
+
+    Raises:
+        UsageError: There are some, and they may not go to the GPU.
+    """
+    if options.use_dla_core is None:
+        return ()
+    layers = (network.get_layer(index) for index in range(network.num_layers))
+    names = tuple(str(layer.name) for layer in layers if not config.can_run_on_DLA(layer))
+    if names and not options.allow_gpu_fallback:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        raise UsageError(
+            f"DLA core {options.use_dla_core} cannot run {', '.join(names[:_SHOWN])}{more}: "
+            "let them run on the GPU with --allow-gpu-fallback, or build without --use-dla-core"
+        )
+    return names
 
 
 def _flags(options: BuildOptions) -> list[tuple[bool, str]]:
@@ -160,13 +194,26 @@ def _parse(api: Any, network: Any, log: Any, onnx_path: Path) -> None:
     if parser.parse_from_file(str(onnx_path)):
         return
     errors = [parser.get_error(index) for index in range(parser.num_errors)]
-    raise UsageError(f"TensorRT's parser refuses {onnx_path}: " + "; ".join(_parser_error(error) for error in errors))
+    lines = _lines_of_code(onnx_path)
+    said = "; ".join(dict.fromkeys(_parser_error(error, lines) for error in errors))
+    raise UsageError(f"TensorRT's parser refuses {onnx_path}: {said}")
 
 
-def _parser_error(error: Any) -> str:
+def _parser_error(error: Any, lines: dict[str, str]) -> str:
+    """The node, which is named after its PyTorch module, and the line of code behind it where the export noted one."""
     name, operator = error.node_name(), error.node_operator()
-    where = f"node {name!r} ({operator}): " if name or operator else ""
+    origin = f", from {lines[name]}" if name in lines else ""
+    where = f"node {name!r} ({operator}{origin}): " if name or operator else ""
     return where + str(error.desc()).strip().rstrip(".")
+
+
+def _lines_of_code(onnx_path: Path) -> dict[str, str]:
+    """Node → file and line of the PyTorch code that it came from; empty for a graph that does not say."""
+    import onnx
+
+    graph = onnx.load(str(onnx_path), load_external_data=False).graph
+    notes = ((node.name, entry) for node in graph.node for entry in node.metadata_props)
+    return {name: entry.value for name, entry in notes if entry.key == LINE}
 
 
 def _profile(builder: Any, shapes: Sequence[ShapeRange]) -> Any:

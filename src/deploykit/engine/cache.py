@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from deploykit.base import files
 from deploykit.base.errors import DeviceMismatch, UsageError
 from deploykit.base.vocab import Precision
+from deploykit.engine.fusion import ComputeNode
 from deploykit.engine.layers import EngineLayer
 from deploykit.engine.options import BuildOptions, ShapeRange
 
@@ -77,7 +79,12 @@ class EngineRequest(_Strict):
 
 
 class EngineManifest(_Strict):
-    """`engine.json` beside `engine.plan`."""
+    """`engine.json` beside `engine.plan`.
+
+    Attributes:
+        compute: Every convolution and matrix product of the graph, with the precision that the engine runs it in.
+        gpu_fallback: Layers that the DLA asked for cannot run.
+    """
 
     version: int = ENGINE_VERSION
     request: EngineRequest
@@ -88,6 +95,8 @@ class EngineManifest(_Strict):
     seconds: float
     memory_bytes: dict[str, int] = {}
     layers: tuple[EngineLayer, ...] = ()
+    compute: tuple[ComputeNode, ...] = ()
+    gpu_fallback: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     created: dt.datetime
 
@@ -186,8 +195,42 @@ def require_loadable(engine: Engine, here: EngineRequest) -> None:
 
 def engines(root: Path) -> Iterator[Engine]:
     """Every intact engine under a folder, in the order of their paths; damaged ones are left out."""
-    for manifest in sorted(root.glob(f"*/*/{ENGINE_MANIFEST}")):
+    for folder in _folders(root):
         try:
-            yield read_engine(manifest.parent)
+            yield read_engine(folder)
         except UsageError:
             continue
+
+
+def damaged(root: Path) -> list[str]:
+    """What is wrong with the others, a sentence each."""
+    return [fault for folder in _folders(root) if (fault := _fault(folder)) is not None]
+
+
+def damaged_folders(root: Path) -> list[Path]:
+    """Folders of engines that can no longer be loaded."""
+    return [folder for folder in _folders(root) if _fault(folder) is not None]
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of the files in an engine's folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def remove(folder: Path) -> None:
+    """Delete an engine: its manifest goes first, so that what a kill leaves is no engine."""
+    (folder / ENGINE_MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(folder)
+
+
+def _folders(root: Path) -> list[Path]:
+    found = {path.parent for name in (ENGINE_MANIFEST, PLAN_FILE) for path in root.glob(f"*/*/{name}")}
+    return sorted(found)
+
+
+def _fault(folder: Path) -> str | None:
+    try:
+        read_engine(folder)
+    except UsageError as error:
+        return str(error)
+    return None

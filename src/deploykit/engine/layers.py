@@ -7,8 +7,8 @@ API, so it is read leniently: a line that does not parse is skipped, a field tha
 
 from __future__ import annotations
 
+import math
 import re
-from collections import Counter
 from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
@@ -20,10 +20,9 @@ _TENSOR = re.compile(r"\{ Name: (?P<name>[^,]*), Dimensions: \[(?P<dims>[^\]]*)\
 _NODE = re.compile(r"\[ONNX Layer: ([^\]]*)\]")
 _SECTIONS = ("Inputs", "Constants", "Outputs")
 
+_WIDTH = {"int8": 1, "fp8": 1, "bool": 1, "uint8": 1, "fp16": 2, "bf16": 2, "int64": 8}
+"""Bytes; 4 for all others."""
 _PRECISION = {"Float": "fp32", "Half": "fp16", "BFloat16": "bf16", "Int8": "int8", "FP8": "fp8", "Int32": "int32"}
-
-_COMPUTE_TYPES = ("correlation", "gemm", "convolution", "caskconvolution", "deconvolution", "matrixmultiply")
-"""Layer types that hold the arithmetic, as TensorRT-RTX 1.7 and TensorRT name them."""
 
 
 class _Frozen(BaseModel):
@@ -57,26 +56,19 @@ class EngineLayer(_Frozen):
     inputs: tuple[LayerTensor, ...] = ()
     outputs: tuple[LayerTensor, ...] = ()
 
-    @property
-    def computes(self) -> bool:
-        """Whether it is a convolution or a matrix product."""
-        return self.type.lower() in _COMPUTE_TYPES
-
 
 class LayerSummary(_Frozen):
     """What the fused layers say about a build.
 
     Attributes:
         layers: How many fused layers.
-        compute: Precision → convolutions and matrix products that run in it.
-        not_int8: ONNX nodes of convolutions and matrix products that run in another precision than int8.
+        traffic_bytes: What the layers read and write of activations for one sample (open dimensions count once).
         kernels: Generated pointwise, quantize and move kernels (`kgen`): what fusion left over.
         reformats: Kernels that only change layout or type.
     """
 
     layers: int
-    compute: dict[str, int]
-    not_int8: tuple[str, ...]
+    traffic_bytes: int
     kernels: int
     reformats: int
 
@@ -89,12 +81,10 @@ def parse_layers(messages: Sequence[str]) -> tuple[EngineLayer, ...]:
 
 
 def summarize(layers: Sequence[EngineLayer]) -> LayerSummary:
-    """Count what runs in which precision, and what fusion left over."""
-    compute = [layer for layer in layers if layer.computes]
+    """Count what fusion left over."""
     return LayerSummary(
         layers=len(layers),
-        compute=dict(Counter(layer.precision or "unknown" for layer in compute)),
-        not_int8=tuple(node for layer in compute if layer.precision != "int8" for node in layer.onnx_nodes[:1]),
+        traffic_bytes=sum(_bytes(tensor) for layer in layers for tensor in (*layer.inputs, *layer.outputs)),
         kernels=sum(layer.type == "kgen" for layer in layers),
         reformats=sum(_is_reformat(layer) for layer in layers),
     )
@@ -142,6 +132,10 @@ def _precision(sections: dict[str, tuple[LayerTensor, ...]]) -> str | None:
         if tensors:
             return tensors[0].dtype
     return None
+
+
+def _bytes(tensor: LayerTensor) -> int:
+    return math.prod(size for size in tensor.shape if size > 0) * _WIDTH.get(tensor.dtype, 4)
 
 
 def _is_reformat(layer: EngineLayer) -> bool:

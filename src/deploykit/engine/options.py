@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,6 +22,7 @@ class BuildOptions(BaseModel):
         hardware_compatibility_level: Which other GPUs may load the engine.
         version_compatible: Whether later minor versions may load it.
         workspace_mib: Largest scratch memory of a tactic, MiB; None leaves it to TensorRT.
+        tactic_dram_mib: Largest memory that a tactic may ask for while it is timed, MiB; None as above.
         strip_plan: Leave the weights out, to be refitted on the device.
         refit: Weights can be replaced in the built engine.
         sparse_weights: Let tactics use 2:4 structured sparsity where the weights have it.
@@ -35,6 +37,7 @@ class BuildOptions(BaseModel):
     hardware_compatibility_level: HardwareCompatibility = "none"
     version_compatible: bool = False
     workspace_mib: int | None = Field(default=None, ge=1)
+    tactic_dram_mib: int | None = Field(default=None, ge=1)
     strip_plan: bool = False
     refit: bool = False
     sparse_weights: bool = False
@@ -55,7 +58,7 @@ class ShapeRange(BaseModel):
 
 
 def shape_ranges(
-    inputs: tuple[TensorSpec, ...], batch: BatchRange, given: dict[str, list[str]] | None = None
+    inputs: tuple[TensorSpec, ...], batch: BatchRange, given: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[ShapeRange, ...]:
     """The optimization profile of every input.
 
@@ -77,7 +80,7 @@ def shape_ranges(
     return tuple(ranges)
 
 
-def _by_name(texts: list[str], edge: str, inputs: tuple[TensorSpec, ...]) -> dict[str, tuple[int, ...]]:
+def _by_name(texts: Sequence[str], edge: str, inputs: tuple[TensorSpec, ...]) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     known = [spec.name for spec in inputs]
     for text in texts:

@@ -9,10 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from deploykit.base.errors import UsageError
-
-SCOPE = "deploykit.scope"
-LINE = "deploykit.line"
-"""Metadata of a node: the module path and the line of code that it came from."""
+from deploykit.base.onnx_specs import LINE, SCOPE
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 

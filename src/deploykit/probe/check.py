@@ -38,6 +38,12 @@ class Check:
         """Whether a measurement now would be one of this target."""
         return not wrong(list(self.differences))
 
+    @property
+    def absent(self) -> bool:
+        """Whether the hardware itself is not here."""
+        faults = wrong(list(self.differences))
+        return bool(faults) and faults[0].what == "device"
+
     def refuse_if_wrong(self) -> None:
         """Do nothing where the device fits.
 
@@ -50,7 +56,7 @@ class Check:
             return
         told = "; ".join(str(fault) for fault in faults)
         todo = "; ".join(mends(faults))
-        kind = DeviceAbsent if faults[0].what == "device" else DeviceMismatch
+        kind = DeviceAbsent if self.absent else DeviceMismatch
         raise kind(f"this machine is not {self.spec.ref}: {told}" + (f". To mend it: {todo}" if todo else ""))
 
 

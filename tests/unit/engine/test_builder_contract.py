@@ -13,6 +13,7 @@ import pytest
 from deploykit.base.errors import UsageError
 from deploykit.engine.builder import build_engine, supported_capabilities
 from deploykit.engine.options import BuildOptions, ShapeRange
+from deploykit.engine.timing_cache import TimingCache
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "tensorrt"
 RELEASES = ("tensorrt-10.3", "tensorrt-10.13", "tensorrt-11.4", "tensorrt-rtx-1.7")
@@ -21,7 +22,12 @@ RESULTS = {
     "create_network": "INetworkDefinition",
     "create_builder_config": "IBuilderConfig",
     "create_optimization_profile": "IOptimizationProfile",
+    "create_timing_cache": "ITimingCache",
+    "get_timing_cache": "ITimingCache",
+    "get_layer": "ILayer",
 }
+PROPERTIES: dict[str, Any] = {"num_layers": 2}
+ANSWERS: dict[str, Any] = {}
 
 
 class Member(int):
@@ -40,9 +46,13 @@ class Recorded:
             raise AttributeError(name)
         if name == "build_serialized_network":
             return lambda network, config: b"plan"
+        if name in PROPERTIES:
+            return PROPERTIES[name]
+        if name == "serialize":
+            return lambda: b"learned"
         if name in RESULTS:
             return lambda *arguments: self._api.make(RESULTS[name])
-        return lambda *arguments: True
+        return lambda *arguments, **options: ANSWERS.get(name, True)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in self._names:
@@ -75,7 +85,7 @@ class Api:
 OPTIONS = {
     "defaults": BuildOptions(),
     "optimization level": BuildOptions(builder_optimization_level=5),
-    "workspace": BuildOptions(workspace_mib=512),
+    "workspace": BuildOptions(workspace_mib=512, tactic_dram_mib=1024),
     "ampere+": BuildOptions(hardware_compatibility_level="ampere+"),
     "same compute capability": BuildOptions(hardware_compatibility_level="same-compute-capability"),
     "version compatible": BuildOptions(version_compatible=True),
@@ -96,6 +106,26 @@ def test_every_option_uses_names_that_the_release_has_or_is_refused(release: str
             build_engine(api, Path("model.onnx"), SHAPES, OPTIONS[name])
     else:
         assert build_engine(api, Path("model.onnx"), SHAPES, OPTIONS[name]).plan == b"plan"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_timing_cache_uses_names_that_the_release_has(release: str, tmp_path: Path) -> None:
+    cache = TimingCache(tmp_path, *release.rsplit("-", 1), "board")
+    for _ in range(2):
+        build_engine(Api(release), Path("model.onnx"), SHAPES, BuildOptions(), timing_cache=cache)
+    assert cache.path.read_bytes() == b"learned"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_layers_that_the_dla_cannot_run_are_refused_or_go_to_the_gpu(
+    release: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANSWERS, "can_run_on_DLA", False)
+    monkeypatch.setitem(PROPERTIES, "name", "conv1")
+    with pytest.raises(UsageError, match=r"DLA core 1 cannot run conv1, conv1: .*--allow-gpu-fallback"):
+        build_engine(Api(release), Path("model.onnx"), SHAPES, BuildOptions(use_dla_core=1))
+    fallback = BuildOptions(use_dla_core=1, allow_gpu_fallback=True)
+    assert build_engine(Api(release), Path("model.onnx"), SHAPES, fallback).gpu_fallback == ("conv1", "conv1")
 
 
 @pytest.mark.parametrize("release", RELEASES)

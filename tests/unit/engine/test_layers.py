@@ -29,7 +29,7 @@ TABLE = "Layers:\n" + "\n".join([SHAPES, MOVE, FP32_CONV, REQUANTIZE, INT8_CONV]
 def test_a_fused_layer_names_its_nodes_types_and_shapes() -> None:
     (layer,) = parse_layers(["Layers:\n" + FP32_CONV])
     assert layer.onnx_nodes == ("node_Conv_299", "node_relu_2", "node_add_65")
-    assert (layer.type, layer.precision, layer.computes) == ("correlation", "fp32", True)
+    assert (layer.type, layer.precision) == ("correlation", "fp32")
     assert [tensor.name for tensor in layer.inputs] == ["relu_2.1_21_myl0", "relu_1.1_20_myl0"]
     assert layer.outputs[0].shape == (-1, 64, 16, 16)
 
@@ -40,13 +40,12 @@ def test_the_precision_of_a_convolution_is_that_of_its_weights() -> None:
     assert layer.outputs[0].dtype == "fp32"
 
 
-def test_the_summary_counts_arithmetic_kernels_and_reformats() -> None:
+def test_the_summary_counts_kernels_reformats_and_traffic() -> None:
     summary = summarize(parse_layers(["Other message", TABLE]))
-    assert summary.layers == 5
-    assert summary.compute == {"fp32": 1, "int8": 1}
-    assert summary.not_int8 == ("node_Conv_299",)
-    assert summary.kernels == 2
-    assert summary.reformats == 1
+    assert (summary.layers, summary.kernels, summary.reformats) == (5, 2, 1)
+    # Three tensors of 64 x 16 x 16 at each convolution, 4 bytes but for two inputs in INT8; two moves of 3 x 64 x 64.
+    convolutions = 64 * 16 * 16 * (3 * 4 + 1 + 1 + 4)
+    assert summary.traffic_bytes == convolutions + 2 * 3 * 64 * 64 * (4 + 2)
 
 
 def test_lines_that_are_no_layers_are_skipped() -> None:
