@@ -202,12 +202,15 @@ def _shape(m: Measurement) -> str:
 
 
 def _worth(found: Comparison) -> str:
-    """Whether the lower precision pays."""
+    """Whether the lower precision pays, with its interval where one is known."""
     if found.speedup is None:
         return ""
+    ratio = f"{found.speedup:.2f}"
+    if found.interval is not None:
+        ratio += f" ({found.interval[0]:.2f} to {found.interval[1]:.2f})"
     words = {
-        "faster": f"[green]{found.speedup:.2f} × as fast as fp32[/green]",
-        "slower": f"[yellow]not worth it here: {found.speedup:.2f} × the speed of fp32[/yellow]",
-        "same": f"[yellow]not worth it here: as fast as fp32 ({found.speedup:.2f} ×)[/yellow]",
+        "faster": f"[green]{ratio} × as fast as fp32[/green]",
+        "slower": f"[yellow]not worth it here: {ratio} × the speed of fp32[/yellow]",
+        "same": f"[yellow]not worth it here: as fast as fp32, {ratio} ×[/yellow]",
     }
-    return words.get(found.outcome, f"against fp32: {found.speedup:.2f} ×, {found.outcome} ({found.why})")
+    return words.get(found.outcome, f"against fp32: {ratio} ×, {found.outcome} ({found.why})")
