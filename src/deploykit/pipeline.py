@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import resource
 import shutil
 import time
@@ -66,6 +67,7 @@ class ExportSettings:
     exclude_ops: tuple[str, ...] = ()
     exclude_nodes: tuple[str, ...] = ()
     keep_io_types: bool = True
+    high_precision_dtype: str | None = None
     strict: bool = False
     seed: int = 0
     output_dir: Path | None = None
@@ -379,7 +381,6 @@ def _fp16(fp32: Artifact, data: _Data | None, settings: ExportSettings, progress
     from deploykit.precision.calib_data import data_digest
     from deploykit.precision.cast import Fp16Recipe, cast_fp16
     from deploykit.precision.half_eval import write_rounding_model
-    from deploykit.precision.ranges import collect_ranges
 
     count = len(data.calibration) if data else 0
     recipe = Fp16Recipe(
@@ -390,8 +391,7 @@ def _fp16(fp32: Artifact, data: _Data | None, settings: ExportSettings, progress
     )
 
     def make(folder: Path) -> Manifest:
-        progress.step("Gathering ranges")
-        ranges = collect_ranges(fp32.onnx_path, data.calibration, count, open_session) if data else None
+        ranges = _ranges(fp32, data, count, progress) if data else None
         progress.step("Casting to fp16")
         manifest = cast_fp16(fp32, folder, recipe, ranges=ranges, created=_now())
         report = _judged(fp32, folder / fp32.onnx_path.name, data, progress, rounding=write_rounding_model)
@@ -405,6 +405,8 @@ def _int8(
     fp32: Artifact, dialect: Dialect, data: _Data, settings: ExportSettings, progress: Progress
 ) -> tuple[Artifact, bool]:
     from deploykit.precision.calib_data import data_digest
+    from deploykit.precision.cast import cast_rest
+    from deploykit.precision.half_eval import write_rounding_model
     from deploykit.precision.int8 import quantize
     from deploykit.precision.isa import host_isa
 
@@ -416,6 +418,7 @@ def _int8(
         samples=settings.calibration_samples,
         method=settings.calibration_method,
         isa=host_isa() if dialect is Dialect.ORT_CPU else None,
+        high_precision_dtype=_high_precision(settings, dialect, fp32.manifest.opset),
         exclude_ops=settings.exclude_ops,
         exclude_nodes=settings.exclude_nodes,
     )
@@ -424,13 +427,53 @@ def _int8(
         calibration, info = _calibrated(fp32, data, recipe, progress)
         progress.step("Writing INT8")
         manifest = quantize(fp32, folder, calibration, recipe, info=info, created=_now())
-        report = _judged(fp32, folder / fp32.onnx_path.name, data, progress)
+        rounding = None
+        if recipe.high_precision_dtype == Precision.FP16:
+            ranges = _ranges(fp32, data, len(data.calibration), progress)
+            progress.step("Casting the rest to fp16")
+            manifest, rounding = cast_rest(manifest, folder, ranges), write_rounding_model
+        report = _judged(fp32, folder / fp32.onnx_path.name, data, progress, rounding=rounding)
         added = (BUILTIN_ADVICE,) if data.name == BUILTIN_PHOTOS else ()
         return manifest.model_copy(update={"accuracy": report, "warnings": (*manifest.warnings, *added)})
 
     key = files.sha256_json([recipe.key(fp32), _judging_key(data, settings)])
     name = fp32.manifest.model.name
     return find_or_make(home.artifacts_folder(), name, f"int8-{dialect}", key, _keyed(key, make))
+
+
+def _high_precision(settings: ExportSettings, dialect: Dialect, opset: int) -> str:
+    """What the part of an INT8 model that is not INT8 computes in.
+
+    TensorRT runs exactly the types that the graph says, so that float32 beside INT8 is often what makes it slower than
+    FP16; onnxruntime's CPU provider has no FP16 arithmetic.
+    """
+    from deploykit.precision.cast import OLDEST_OPSET
+
+    asked = settings.high_precision_dtype
+    if asked not in (None, "fp32", "fp16"):
+        raise UsageError(f"--high-precision-dtype {asked!r} is neither fp16 nor fp32")
+    if dialect is Dialect.ORT_CPU:
+        if asked == "fp16":
+            raise UsageError(
+                "--high-precision-dtype fp16 is for NVIDIA targets: onnxruntime's CPU provider has no fp16"
+            )
+        return "fp32"
+    return asked or ("fp16" if opset >= OLDEST_OPSET else "fp32")
+
+
+def _ranges(fp32: Artifact, data: _Data, count: int, progress: Progress) -> dict[str, tuple[float, float]]:
+    """Lowest and highest value of every float tensor; gathered once for fp16 and for what int8 leaves in fp16."""
+    from deploykit.precision.calib_data import data_digest
+    from deploykit.precision.ranges import RANGES_VERSION, collect_ranges
+
+    key = files.sha256_json([RANGES_VERSION, fp32.digest, data_digest(data.calibration, count), count])
+    path = home.artifacts_folder() / ".ranges" / f"{key[:16]}.json"
+    if not path.is_file():
+        progress.step("Gathering ranges")
+        found = collect_ranges(fp32.onnx_path, data.calibration, count, open_session)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(path, {name: list(ends) for name, ends in found.items()})
+    return {name: (low, high) for name, (low, high) in json.loads(path.read_text(encoding="utf-8")).items()}
 
 
 def _calibrated(

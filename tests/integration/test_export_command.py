@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto
 
 MODEL = """
 import torch
@@ -67,6 +69,31 @@ def test_int8_has_the_dialect_of_its_target_from_one_calibration(folder: Path) -
     ranges = [(folder / answer["artifact"] / "calibration.json").read_bytes() for answer in (host, card)]
     assert ranges[0] == ranges[1]
     assert host["calibration"]["seconds"] == card["calibration"]["seconds"]
+
+
+@pytest.mark.parametrize("kept", ["fp16", "fp32"])
+def test_what_int8_leaves_is_fp16_for_a_gpu_unless_told_otherwise(folder: Path, kept: str) -> None:
+    asked = ["--high-precision-dtype", "fp32"] if kept == "fp32" else []
+    answer = export(folder, "--precision", "int8", "--target", "rtx-4090", "--exclude-ops", "Gemm", *asked)
+    graph = onnx.load(folder / answer["onnx"])
+    assert answer["high_precision_dtype"] == kept
+    assert answer["accuracy"]["sqnr_db"] > 20
+    types = {tensor.name: tensor.data_type for tensor in graph.graph.initializer}
+    gemm = next(node for node in graph.graph.node if node.op_type == "Gemm")
+    assert types[gemm.input[1]] == (TensorProto.FLOAT16 if kept == "fp16" else TensorProto.FLOAT)
+    scales = {types[node.input[1]] for node in graph.graph.node if node.op_type == "DequantizeLinear"}
+    assert scales == {TensorProto.FLOAT16 if kept == "fp16" else TensorProto.FLOAT}
+    assert graph.graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT
+    why = next(entry["why"] for entry in answer["kept_fp32"] if entry["node"] == gemm.name)
+    assert why.endswith("; computes in fp16") == (kept == "fp16")
+
+
+def test_a_cpu_has_no_fp16_for_the_rest(folder: Path) -> None:
+    arguments = ["export", "net.py:make", "--input", "x:batchx3x16x16", "--calibration-data", "data.npz"]
+    for value, said in (("fp16", "NVIDIA targets"), ("bf16", "neither fp16 nor fp32")):
+        done = deploykit(folder, *arguments, "--precision", "int8", "--high-precision-dtype", value)
+        assert done.returncode == 2
+        assert said in done.stderr
 
 
 def test_the_same_command_does_the_work_once_and_another_makes_another(folder: Path) -> None:

@@ -52,6 +52,10 @@ def export(
     exclude_ops: Annotated[list[str] | None, typer.Option(help="Operator type to leave unquantized.")] = None,
     exclude_nodes: Annotated[list[str] | None, typer.Option(help="Node to leave unquantized.")] = None,
     keep_io_types: Annotated[str, typer.Option(help="yes: fp16 artifacts keep fp32 inputs and outputs; no.")] = "yes",
+    high_precision_dtype: Annotated[
+        str | None,
+        typer.Option(help="int8: fp16 or fp32 for what does not become INT8. Default: fp16 for NVIDIA targets."),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="A broken calibration image is an error.")] = False,
     seed: Annotated[int, typer.Option(help="Of random weights, crops and the order of a folder.")] = 0,
     output_dir: Annotated[
@@ -87,6 +91,7 @@ def export(
         exclude_ops=tuple(exclude_ops or ()),
         exclude_nodes=tuple(exclude_nodes or ()),
         keep_io_types=keep_io_types == "yes",
+        high_precision_dtype=high_precision_dtype,
         strict=strict,
         seed=seed,
         output_dir=output_dir,
@@ -108,6 +113,7 @@ def document(exported: Exported) -> dict[str, Any]:
         "model": manifest.model.name,
         "precision": plain["precision"],
         "dialect": plain["dialect"],
+        "high_precision_dtype": manifest.recipe.get("high_precision_dtype"),
         "onnx": str(exported.artifact.onnx_path),
         "digest": exported.artifact.digest,
         "reused": exported.reused,
@@ -136,6 +142,8 @@ def _rows(exported: Exported) -> list[tuple[str, str]]:
     manifest = exported.artifact.manifest
     size = sum(info.size_bytes for info in manifest.files.values())
     precision = str(manifest.precision) + (f" ({manifest.dialect} dialect)" if manifest.dialect else "")
+    if manifest.recipe.get("high_precision_dtype") == "fp16":
+        precision += ", the rest fp16"
     weights = "random: speed only" if manifest.model.random_weights else manifest.model.weights
     rows = [
         ("artifact", f"{exported.artifact.path}{' (already there)' if exported.reused else ''}"),

@@ -6,6 +6,8 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from deploykit.base.artifact import MODEL_FILE, Artifact, Manifest
 from deploykit.base.errors import DeploykitError, UsageError
@@ -17,8 +19,15 @@ from deploykit.precision.fp16_choice import HEADROOM, MASK_VALUE, Ranges, choose
 from deploykit.precision.fp16_graph import Fp16Graph, prepare
 from deploykit.precision.fp16_rewrite import rewrite
 
+if TYPE_CHECKING:
+    import onnx
+
 # Goes into the key of every artifact: raised whenever the same graph and ranges would be cast in another way.
 RECIPE_VERSION = 1
+
+OLDEST_OPSET = 18
+"""Of an INT8 graph whose rest can become FP16."""
+_HALF_QDQ_OPSET = 19
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,50 @@ def cast_model(source: Path, target: Path, *, ranges: Ranges | None, keep_io_typ
     if (fault := onnx_files.fault(target)) is not None and onnx_files.fault(source) is None:
         raise DeploykitError(f"the fp16 cast of {source} broke its graph: {fault}; please report this")
     return Fp16Cast(choice.kept, tuple(sorted(choice.masks)), half_nodes)
+
+
+def cast_rest(int8: Manifest, folder: Path, ranges: Ranges) -> Manifest:
+    """Cast what an INT8 model in this folder leaves in float32; its Q/DQ then take and give FP16.
+
+    Args:
+        int8: Manifest of the model, as `quantize` returns it.
+        folder: Where the model is; it is replaced.
+        ranges: Of the fp32 model that it was quantized from.
+
+    Returns:
+        The manifest of the cast model.
+
+    Raises:
+        UsageError: The graph's operator set is older than `OLDEST_OPSET`.
+    """
+    path = folder / MODEL_FILE
+    loaded = onnx_files.load(path)
+    _raise_opset(loaded, int8.opset)
+    with TemporaryDirectory(dir=folder) as temporary:
+        raised = Path(temporary) / MODEL_FILE
+        onnx_files.save(loaded, raised)
+        for left in folder.glob(f"{MODEL_FILE}*"):
+            left.unlink()
+        done = cast_model(raised, path, ranges=ranges)
+    half = {name: f"{why}; computes in fp16" for name, why in int8.kept_fp32.items() if name not in done.kept}
+    changes = {
+        "opset": max(int8.opset, _HALF_QDQ_OPSET),
+        "kept_fp32": {**done.kept, **int8.kept_fp32, **half},
+        "warnings": (*int8.warnings, *_mask_warnings(done)),
+    }
+    return int8.model_copy(update=changes)
+
+
+def _raise_opset(model: onnx.ModelProto, opset: int) -> None:
+    """Q/DQ take FP16 since operator set 19, which only added to the operators of 18: all else means the same."""
+    if opset < OLDEST_OPSET:
+        raise UsageError(
+            f"a graph of operator set {opset} cannot hold FP16 beside INT8: export it again with --opset "
+            f"{OLDEST_OPSET} or later, or leave the rest in fp32 with --high-precision-dtype fp32"
+        )
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx"):
+            entry.version = max(entry.version, _HALF_QDQ_OPSET)
 
 
 @dataclass(frozen=True)
@@ -136,12 +189,17 @@ def _retyped(spec: TensorSpec, recipe: Fp16Recipe) -> TensorSpec:
     return spec.model_copy(update={"dtype": "float16"})
 
 
+def _mask_warnings(done: Fp16Cast) -> list[str]:
+    if not done.masks:
+        return []
+    return [f"fp16: mask constants {', '.join(done.masks)} became {MASK_VALUE:.0f}, which FP16 can hold"]
+
+
 def _warnings(done: Fp16Cast, ranges: Ranges | None) -> list[str]:
     said = []
     if ranges is None:
         said.append("fp16: no calibration data, so nobody looked whether activations overflow; give --calibration-data")
-    if done.masks:
-        said.append(f"fp16: mask constants {', '.join(done.masks)} became {MASK_VALUE:.0f}, which FP16 can hold")
+    said += _mask_warnings(done)
     if done.half_nodes == 0:
         said.append("fp16: every node stays FP32, see kept_fp32: this artifact is no faster than fp32")
     return said

@@ -10,29 +10,35 @@ import numpy as np
 from deploykit.precision.bias_correction import corrected_bias, find_bias
 from deploykit.precision.fp16_graph import captured
 from deploykit.precision.graph import Graph
-from deploykit.precision.int8_weights import QuantizedWeight, quantize_weights
+from deploykit.precision.int8_weights import SMALLEST_SCALE, QuantizedWeight, quantize_weights
 from deploykit.precision.qdq import U8_ZERO, Plan
 
 if TYPE_CHECKING:
     import onnx
 
 
-def write_plan(graph: Graph, plan: Plan, channel_means: Mapping[str, Sequence[float]]) -> None:
+def write_plan(
+    graph: Graph, plan: Plan, channel_means: Mapping[str, Sequence[float]], smallest_scale: float = SMALLEST_SCALE
+) -> None:
     """Rewrite the graph's model in place. The look-up tables of `graph` are stale afterwards.
 
     Args:
         graph: The float graph.
         plan: Where pairs go, and how weights are written.
         channel_means: Of each activation that a layer reads, as far as they are known.
+        smallest_scale: Of weights: what the type that their scales are going to have still holds.
     """
-    _Writer(graph, plan, channel_means).write()
+    _Writer(graph, plan, channel_means, smallest_scale).write()
 
 
 class _Writer:
-    def __init__(self, graph: Graph, plan: Plan, channel_means: Mapping[str, Sequence[float]]) -> None:
+    def __init__(
+        self, graph: Graph, plan: Plan, channel_means: Mapping[str, Sequence[float]], smallest_scale: float
+    ) -> None:
         self._graph = graph
         self._plan = plan
         self._channel_means = channel_means
+        self._smallest_scale = smallest_scale
         self._taken = {*graph.producer, *graph.initializers, *graph.inputs, *graph.nodes}
         self._constants: list[onnx.TensorProto] = []
         # The graph returns a dequantized output under the output's own name; what its writer computes is renamed.
@@ -94,7 +100,7 @@ class _Writer:
     def _weights(self) -> list[onnx.NodeProto]:
         plan = self._plan
         scales = {name: plan.pairs[layer.data].scale for name, layer in plan.layers.items()}
-        quantized = quantize_weights(self._graph, plan.layers, scales)
+        quantized = quantize_weights(self._graph, plan.layers, scales, self._smallest_scale)
         forms = dict.fromkeys(
             (layer.weight, layer.axis, name in plan.unsigned_weights) for name, layer in plan.layers.items()
         )

@@ -15,6 +15,7 @@ from deploykit.precision import onnx_files
 from deploykit.precision.calibration import Calibration, require_fit, write_calibration
 from deploykit.precision.dialects import write_plan
 from deploykit.precision.graph import Graph, load_graph
+from deploykit.precision.int8_weights import SMALLEST_HALF_SCALE, SMALLEST_SCALE
 from deploykit.precision.layers import WEIGHTED, refuse_quantized
 from deploykit.precision.qdq import choose, place
 from deploykit.precision.recipe import Int8Recipe
@@ -58,7 +59,8 @@ def quantize_model(source: Path, target: Path, calibration: Calibration, recipe:
     choice = choose(graph, calibration, recipe.dialect, excluded)
     plan = place(graph, calibration, choice, recipe.dialect, recipe.isa)
     quantized = {name: operators[name] for name in (*plan.layers, *plan.others)}
-    write_plan(graph, plan, calibration.channel_means)
+    smallest = SMALLEST_HALF_SCALE if recipe.high_precision_dtype == Precision.FP16 else SMALLEST_SCALE
+    write_plan(graph, plan, calibration.channel_means, smallest)
     onnx_files.save(graph.model, target)
     # Some files that run have always broken a rule of ONNX; quantizing must not break another.
     if (fault := onnx_files.fault(target)) is not None and onnx_files.fault(source) is None:

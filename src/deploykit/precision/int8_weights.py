@@ -18,7 +18,10 @@ _BIAS_STEPS = 2.0**30
 """onnxruntime writes a bias as INT32 with the step input scale × weight scale; half of INT32's range leaves room for
 the sum that the bias is added to."""
 
-_SMALLEST_SCALE = 2.0**-60
+SMALLEST_SCALE = 2.0**-60
+"""Of weights with float32 scales: a product with an input scale stays a normal number."""
+SMALLEST_HALF_SCALE = 2.0**-18
+"""Of weights with FP16 scales: FP16 holds it, though subnormal, to 1 %."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ def along(scales: Array, axis: int | None, dimensions: int) -> Array:
 
 
 def quantize_weights(
-    graph: Graph, layers: Mapping[str, Layer], input_scales: Mapping[str, float]
+    graph: Graph, layers: Mapping[str, Layer], input_scales: Mapping[str, float], smallest_scale: float
 ) -> dict[tuple[str, int | None], QuantizedWeight]:
     """Quantize each weight tensor once, however many layers share it.
 
@@ -54,6 +57,7 @@ def quantize_weights(
         graph: The float graph.
         layers: Node → layer.
         input_scales: Node → step of its input.
+        smallest_scale: What the type of the scales holds.
 
     Returns:
         By (weight, channel axis).
@@ -61,7 +65,7 @@ def quantize_weights(
     floors: dict[tuple[str, int | None], Array] = {}
     for name, layer in layers.items():
         key = (layer.weight, layer.axis)
-        floor = _bias_floor(graph, layer, input_scales[name])
+        floor = np.maximum(_bias_floor(graph, layer, input_scales[name]), smallest_scale)
         floors[key] = np.maximum(floors[key], floor) if key in floors else floor
     return {key: quantize_weight(_required(graph, key[0]), key[1], floor) for key, floor in floors.items()}
 
@@ -78,7 +82,7 @@ def quantize_weight(weight: Array, axis: int | None, floor: Array) -> QuantizedW
     largest = np.abs(weight).max(axis=None if axis is None else others).astype(np.float64)
     # A channel of zeros is exact at any step; with the widest one its bias fits INT32 as well as any other.
     scales = np.where(largest > 0, largest, largest.max()) / STEPS
-    scales = np.maximum(np.maximum(scales, floor), _SMALLEST_SCALE).astype(np.float32)
+    scales = np.maximum(scales, floor).astype(np.float32)
     values = np.clip(np.rint(weight / along(scales, axis, weight.ndim)), -STEPS, STEPS).astype(np.int8)
     return QuantizedWeight(values, scales, axis)
 

@@ -13,6 +13,9 @@ from deploykit.base.progress import SILENT, Progress
 from deploykit.base.protocols import OpenSession, SampleSource
 from deploykit.precision import onnx_files
 
+RANGES_VERSION = 1
+"""Raised whenever the same graph and samples would give other ranges."""
+
 
 def collect_ranges(
     model: Path,

@@ -26,6 +26,7 @@ class Int8Recipe:
         method: How a histogram becomes a threshold.
         percentile: Of the percentile method.
         isa: Instruction set that the `ort-cpu` dialect is written for, from `isa.host_isa`; None for `tensorrt`.
+        high_precision_dtype: What the part that does not become INT8 computes in: `fp32` or `fp16`.
         exclude_ops: Operators that stay float.
         exclude_nodes: Nodes that stay float.
     """
@@ -37,6 +38,7 @@ class Int8Recipe:
     method: CalibrationMethod = CalibrationMethod.ENTROPY
     percentile: float = PERCENTILE
     isa: str | None = None
+    high_precision_dtype: str = "fp32"
     exclude_ops: tuple[str, ...] = ()
     exclude_nodes: tuple[str, ...] = ()
 

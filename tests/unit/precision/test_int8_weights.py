@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deploykit.precision.int8_weights import QuantizedWeight, along, quantize_weight
+from deploykit.precision.int8_weights import (
+    SMALLEST_HALF_SCALE,
+    SMALLEST_SCALE,
+    QuantizedWeight,
+    along,
+    quantize_weight,
+)
 
-NO_FLOOR = np.zeros(())
+NO_FLOOR = np.asarray(SMALLEST_SCALE)
 
 
 def test_each_channel_takes_all_127_steps(normal) -> None:
@@ -117,3 +123,12 @@ def test_one_matrix_read_along_both_axes_has_scales_along_both(int8, images, nor
     assert {made.tensorrt.weight(name)[3] for name in ("Gemm_y", "Gemm_z")} == {0, 1}
     for name in ("y", "z"):
         assert decibels(made.fp32(samples[0], name), made.tensorrt.run(samples[0], name)) > 25
+
+
+def test_scales_that_fp16_must_hold_are_floored_and_lose_little(normal) -> None:
+    weight = normal(64, 32).astype(np.float32) * np.logspace(-8, 0, 64, dtype=np.float32)[:, None]
+    made = quantize_weight(weight, 0, np.asarray(SMALLEST_HALF_SCALE))
+    halved = made.scales.astype(np.float16).astype(np.float32)
+    assert np.abs(halved / made.scales - 1).max() < 0.01
+    assert (np.abs(made.dequantized() - weight).max(axis=1) <= made.scales * 0.5001).all()
+    assert made.scales.min() == np.float32(SMALLEST_HALF_SCALE)
