@@ -9,6 +9,9 @@ import onnx
 import pytest
 
 from deploykit.cli.app import run
+from deploykit.engine.builder import EngineBuildError
+from deploykit.engine.child import BuildTask, build_in_child
+from deploykit.engine.options import BuildOptions
 
 pytest.importorskip("tensorrt_rtx")
 
@@ -147,6 +150,25 @@ def test_what_the_parser_refuses_is_named_with_its_line_of_code(capsys: pytest.C
     assert run(["build", "out/net-make_unbuildable-fp32", "--target", "rtx-4090"]) == 2
     said = capsys.readouterr().err
     assert "Det" in said and "net.py:" in said
+
+
+def test_a_build_that_failed_does_not_harm_the_next(capsys: pytest.CaptureFixture[str]) -> None:
+    """In one process TensorRT-RTX 1.7 builds quantized convolutions in float after a build that failed."""
+    assert run(["build", "out/net-make-fp32", "--target", "t4", "--runtime", "tensorrt-rtx"]) == 1
+    made = build(capsys, "out/net-make-int8-tensorrt", "--target", "rtx-4090")
+    assert made["summary"]["compute"] == {"int8": 3}
+
+
+def test_a_crash_of_tensorrt_is_a_failed_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tensorrt_rtx.py").write_text(
+        "import os\n\nclass ILogger:\n    pass\n\ndef Builder(log):\n    os.abort()\n"
+    )
+    task = BuildTask(
+        module="tensorrt_rtx", onnx_path=Path("out/net-make-fp32/model.onnx"), shapes=(), options=BuildOptions()
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(EngineBuildError, match="ended with signal SIGABRT"):
+        build_in_child(task)
 
 
 def test_lost_fusion_is_a_warning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from deploykit.engine.builder import build_engine
+from deploykit.engine.child import BuildTask, build_in_child
 from deploykit.engine.fusion import ComputeNode, compute_nodes, lost_in_words
 from deploykit.engine.options import BuildOptions, ShapeRange
 
-trt = pytest.importorskip("tensorrt_rtx")
+pytest.importorskip("tensorrt_rtx")
 
 ZERO = numpy_helper.from_array(np.int8(0), "zero")
 
@@ -73,8 +73,10 @@ def built(
     path = tmp_path / "net.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9), path)
     ranges = (ShapeRange(name="x", min=shape, opt=shape, max=shape),)
-    engine = build_engine(trt, path, ranges, BuildOptions(), compute_capability="8.9")
-    (node,) = compute_nodes(path, engine.layers)
+    task = BuildTask(
+        module="tensorrt_rtx", onnx_path=path, shapes=ranges, options=BuildOptions(), compute_capability="8.9"
+    )
+    (node,) = compute_nodes(path, build_in_child(task)[0].layers)
     return node
 
 

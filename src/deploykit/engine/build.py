@@ -15,11 +15,12 @@ from deploykit.base.artifact import Artifact
 from deploykit.base.errors import DeviceAbsent, MissingExtraError, UsageError
 from deploykit.base.vocab import Dialect
 from deploykit.engine import cache
-from deploykit.engine.builder import BuiltEngine, build_engine, supported_capabilities
+from deploykit.engine.builder import BuiltEngine, supported_capabilities
 from deploykit.engine.checks import check_quantization
+from deploykit.engine.child import BuildTask, build_in_child
 from deploykit.engine.fusion import compute_nodes
 from deploykit.engine.options import BuildOptions, ShapeRange
-from deploykit.engine.timing_cache import TimingCache
+from deploykit.engine.timing_cache import timing_file
 from deploykit.targets.spec import TargetSpec
 
 RTX = "tensorrt-rtx"
@@ -139,7 +140,7 @@ def engine_from_artifact(
         shapes=shapes,
         options=options,
     )
-    return _find_or_build(api, artifact, request, root)
+    return _find_or_build(artifact, request, root)
 
 
 def sized_for(spec: TargetSpec, options: BuildOptions) -> BuildOptions:
@@ -170,7 +171,7 @@ def _require_dla(spec: TargetSpec, core: int, runtime: str) -> None:
         raise UsageError(f"{spec.ref} has {known}: --use-dla-core {core} asks for another")
 
 
-def _find_or_build(api: Any, artifact: Artifact, request: cache.EngineRequest, root: Path) -> tuple[cache.Engine, bool]:
+def _find_or_build(artifact: Artifact, request: cache.EngineRequest, root: Path) -> tuple[cache.Engine, bool]:
     model, precision = artifact.manifest.model.name, artifact.manifest.precision
     folder = cache.engine_folder(root, model, request, precision)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -178,23 +179,27 @@ def _find_or_build(api: Any, artifact: Artifact, request: cache.EngineRequest, r
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (found := _intact(folder, request)) is not None:
             return found, True
-        built = build_engine(
-            api,
-            artifact.onnx_path,
-            request.shapes,
-            request.options,
-            compute_capability=request.device.compute_capability if request.runtime == RTX else None,
-            timing_cache=_timing_cache(request, root) if request.runtime == TENSORRT else None,
-        )
-        return cache.write_engine(folder, built.plan, _manifest(request, artifact, built)), False
+        built, plan = build_in_child(_task(artifact, request, root))
+        return cache.write_engine(folder, plan, _manifest(request, artifact, built, plan)), False
 
 
-def _timing_cache(request: cache.EngineRequest, root: Path) -> TimingCache:
+def _task(artifact: Artifact, request: cache.EngineRequest, root: Path) -> BuildTask:
+    return BuildTask(
+        module=_MODULES[request.runtime],
+        onnx_path=artifact.onnx_path.resolve(),
+        shapes=request.shapes,
+        options=request.options,
+        compute_capability=request.device.compute_capability if request.runtime == RTX else None,
+        timing_cache=_timing_file(request, root).resolve() if request.runtime == TENSORRT else None,
+    )
+
+
+def _timing_file(request: cache.EngineRequest, root: Path) -> Path:
     device = request.device
     marks = [device.name or device.target, device.compute_capability, device.sm_count]
     marks += [device.power_mode, device.mig_profile]
     slug = "-".join(str(mark) for mark in marks if mark is not None)
-    return TimingCache(root / _TIMINGS, request.runtime, request.runtime_version, slug)
+    return timing_file(root / _TIMINGS, request.runtime, request.runtime_version, slug)
 
 
 def _intact(folder: Path, request: cache.EngineRequest) -> cache.Engine | None:
@@ -207,13 +212,15 @@ def _intact(folder: Path, request: cache.EngineRequest) -> cache.Engine | None:
     return engine if engine.manifest.request == request else None
 
 
-def _manifest(request: cache.EngineRequest, artifact: Artifact, built: BuiltEngine) -> cache.EngineManifest:
+def _manifest(
+    request: cache.EngineRequest, artifact: Artifact, built: BuiltEngine, plan: bytes
+) -> cache.EngineManifest:
     return cache.EngineManifest(
         request=request,
         model=artifact.manifest.model.name,
         precision=artifact.manifest.precision,
-        sha256=hashlib.sha256(built.plan).hexdigest(),
-        size_bytes=len(built.plan),
+        sha256=hashlib.sha256(plan).hexdigest(),
+        size_bytes=len(plan),
         seconds=round(built.seconds, 3),
         memory_bytes=built.memory_bytes,
         layers=built.layers,

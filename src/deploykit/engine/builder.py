@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict
 
 from deploykit.base.errors import DeploykitError, UsageError
 from deploykit.base.onnx_specs import LINE
@@ -28,12 +29,10 @@ class EngineBuildError(DeploykitError):
     """TensorRT could not build the engine; carries what its builder logged."""
 
 
-@dataclass(frozen=True)
-class BuiltEngine:
-    """A serialized engine and what its build said.
+class BuiltEngine(BaseModel):
+    """What a build said.
 
     Attributes:
-        plan: The bytes to load.
         layers: Fused layers, where the release logs them.
         seconds: Wall time of parsing and building.
         memory_bytes: The builder's own figures: weights, activations, largest scratch.
@@ -41,7 +40,8 @@ class BuiltEngine:
         warnings: What the builder warned of.
     """
 
-    plan: bytes
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
     layers: tuple[EngineLayer, ...]
     seconds: float
     memory_bytes: dict[str, int]
@@ -57,7 +57,7 @@ def build_engine(
     *,
     compute_capability: str | None = None,
     timing_cache: TimingCache | None = None,
-) -> BuiltEngine:
+) -> tuple[BuiltEngine, bytes]:
     """Build an engine from an ONNX graph that holds its own types.
 
     Args:
@@ -68,6 +68,9 @@ def build_engine(
         compute_capability: GPU to build for, like `8.9`: TensorRT-RTX only, which needs no GPU for it. None builds for
             the GPU in this machine.
         timing_cache: What earlier builds learned; gets what this one learns. Not for TensorRT-RTX, which has none.
+
+    Returns:
+        What the build said, and the plan.
 
     Raises:
         UsageError: The release cannot do what was asked, or the parser refuses the graph (every error is named).
@@ -91,14 +94,14 @@ def build_engine(
         raise EngineBuildError(_failure(api, onnx_path, log))
     if timing_cache is not None:
         timing_cache.merge(config)
-    return BuiltEngine(
-        plan=bytes(plan),
+    built = BuiltEngine(
         layers=parse_layers(log.texts()),
         seconds=time.perf_counter() - started,
         memory_bytes=_memory(log.texts()),
         gpu_fallback=fallback,
         warnings=tuple(dict.fromkeys(log.texts(api.ILogger.Severity.WARNING))),
     )
+    return built, bytes(plan)
 
 
 def configure(api: Any, config: Any, options: BuildOptions) -> None:

@@ -16,19 +16,24 @@ from typing import Any
 from deploykit.base import files
 
 
-class TimingCache:
-    """The cache of one device and release.
+def timing_file(folder: Path, runtime: str, version: str, device: str) -> Path:
+    """Where the cache of one device and release lives.
 
     Args:
-        folder: Where timing caches live.
-        runtime: `tensorrt` or `tensorrt-rtx`.
+        folder: Of all timing caches.
+        runtime: `tensorrt`.
         version: Of the module: tactics of another release are others.
         device: What tells one device from another: name, SM count, power mode, slice.
     """
+    slug = re.sub(r"[^A-Za-z0-9._+-]+", "-", f"{runtime}-{version}-{device}")
+    return folder / f"{slug}.timing"
 
-    def __init__(self, folder: Path, runtime: str, version: str, device: str) -> None:
-        slug = re.sub(r"[^A-Za-z0-9._+-]+", "-", f"{runtime}-{version}-{device}")
-        self.path = folder / f"{slug}.timing"
+
+class TimingCache:
+    """The cache in one file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def attach(self, config: Any) -> None:
         """Give a builder config what is known, or an empty cache to fill."""

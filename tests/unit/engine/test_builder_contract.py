@@ -13,7 +13,7 @@ import pytest
 from deploykit.base.errors import UsageError
 from deploykit.engine.builder import build_engine, supported_capabilities
 from deploykit.engine.options import BuildOptions, ShapeRange
-from deploykit.engine.timing_cache import TimingCache
+from deploykit.engine.timing_cache import TimingCache, timing_file
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "tensorrt"
 RELEASES = ("tensorrt-10.3", "tensorrt-10.13", "tensorrt-11.4", "tensorrt-rtx-1.7")
@@ -105,12 +105,12 @@ def test_every_option_uses_names_that_the_release_has_or_is_refused(release: str
         with pytest.raises(UsageError, match="leave that option out"):
             build_engine(api, Path("model.onnx"), SHAPES, OPTIONS[name])
     else:
-        assert build_engine(api, Path("model.onnx"), SHAPES, OPTIONS[name]).plan == b"plan"
+        assert build_engine(api, Path("model.onnx"), SHAPES, OPTIONS[name])[1] == b"plan"
 
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_timing_cache_uses_names_that_the_release_has(release: str, tmp_path: Path) -> None:
-    cache = TimingCache(tmp_path, *release.rsplit("-", 1), "board")
+    cache = TimingCache(timing_file(tmp_path, *release.rsplit("-", 1), "board"))
     for _ in range(2):
         build_engine(Api(release), Path("model.onnx"), SHAPES, BuildOptions(), timing_cache=cache)
     assert cache.path.read_bytes() == b"learned"
@@ -125,7 +125,7 @@ def test_layers_that_the_dla_cannot_run_are_refused_or_go_to_the_gpu(
     with pytest.raises(UsageError, match=r"DLA core 1 cannot run conv1, conv1: .*--allow-gpu-fallback"):
         build_engine(Api(release), Path("model.onnx"), SHAPES, BuildOptions(use_dla_core=1))
     fallback = BuildOptions(use_dla_core=1, allow_gpu_fallback=True)
-    assert build_engine(Api(release), Path("model.onnx"), SHAPES, fallback).gpu_fallback == ("conv1", "conv1")
+    assert build_engine(Api(release), Path("model.onnx"), SHAPES, fallback)[0].gpu_fallback == ("conv1", "conv1")
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -133,7 +133,7 @@ def test_only_rtx_builds_for_a_gpu_that_is_not_here(release: str) -> None:
     api = Api(release)
     if release == "tensorrt-rtx-1.7":
         assert supported_capabilities(api) == ["7.5", "8.0", "8.6", "8.9", "12.0", "12.1"]
-        assert build_engine(api, Path("model.onnx"), SHAPES, BuildOptions(), compute_capability="8.9").plan == b"plan"
+        assert build_engine(api, Path("model.onnx"), SHAPES, BuildOptions(), compute_capability="8.9")[1] == b"plan"
         with pytest.raises(UsageError, match=r"does not build for compute capability 8\.7"):
             build_engine(api, Path("model.onnx"), SHAPES, BuildOptions(), compute_capability="8.7")
     else:

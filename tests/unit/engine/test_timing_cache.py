@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deploykit.engine.timing_cache import TimingCache
+from deploykit.engine.timing_cache import TimingCache, timing_file
 
 
 class Lines:
@@ -40,7 +40,7 @@ class Config:
 
 
 def test_what_two_builds_at_once_learned_is_kept(tmp_path: Path) -> None:
-    cache = TimingCache(tmp_path, "tensorrt", "10.3.0", "NVIDIA A100-SXM4-80GB 1g.10gb")
+    cache = TimingCache(timing_file(tmp_path, "tensorrt", "10.3.0", "NVIDIA A100-SXM4-80GB 1g.10gb"))
     first, second = Config(), Config()
     for config, learned in ((first, b"conv1"), (second, b"conv2")):
         cache.attach(config)
@@ -56,13 +56,13 @@ def test_what_two_builds_at_once_learned_is_kept(tmp_path: Path) -> None:
 
 def test_devices_and_releases_have_files_of_their_own(tmp_path: Path) -> None:
     paths = {
-        TimingCache(tmp_path, *names).path
+        timing_file(tmp_path, *names)
         for names in (("tensorrt", "10.3.0", "a"), ("tensorrt", "10.13.0", "a"), ("tensorrt", "10.3.0", "b"))
     }
     assert len(paths) == 3
 
 
 def test_a_build_that_has_no_cache_writes_none(tmp_path: Path) -> None:
-    cache = TimingCache(tmp_path, "tensorrt", "10.3.0", "a")
+    cache = TimingCache(timing_file(tmp_path, "tensorrt", "10.3.0", "a"))
     cache.merge(Config())
     assert list(tmp_path.iterdir()) == []

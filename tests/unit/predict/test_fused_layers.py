@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from deploykit.engine.build import load_api
-from deploykit.engine.builder import build_engine
+from deploykit.engine.child import BuildTask, build_in_child
 from deploykit.engine.options import BuildOptions, ShapeRange
 from deploykit.predict.features import features_of
 from deploykit.predict.kernels import PRODUCTS, Kind
@@ -33,8 +32,11 @@ def test_kernels_are_those_that_tensorrt_fuses(name: str, tmp_path: Path) -> Non
     """Products one for one; in all one more, since it copies the input into its own layout first."""
     path = tmp_path / "net.onnx"
     exported(name, path)
-    ranges = [ShapeRange(name="x", min=SHAPE, opt=SHAPE, max=SHAPE)]
-    built = build_engine(load_api("tensorrt-rtx"), path, ranges, BuildOptions(), compute_capability="8.9")
+    ranges = (ShapeRange(name="x", min=SHAPE, opt=SHAPE, max=SHAPE),)
+    task = BuildTask(
+        module="tensorrt_rtx", onnx_path=path, shapes=ranges, options=BuildOptions(), compute_capability="8.9"
+    )
+    built, _ = build_in_child(task)
     types = Counter(layer.type for layer in built.layers if layer.type not in ("signal", "wait"))
     features = features_of(path, name)
     products = sum(g.count for g in features.groups if g.kind in PRODUCTS or g.kind is Kind.DEPTHWISE)
