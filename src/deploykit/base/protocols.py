@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -53,6 +54,20 @@ class OpenSession(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class OnDevice:
+    """How a model runs on a device with memory of its own.
+
+    Attributes:
+        transfers: `infer` copies inputs to the device and outputs back; otherwise inputs are there before it is called
+            and outputs stay there.
+        cuda_graph: Capture the launches once and replay them.
+    """
+
+    transfers: bool = True
+    cuda_graph: bool = False
+
+
 class Runtime(Protocol):
     """Executes models; built-in ones are in `deploykit.runtime`, others come by the entry point `deploykit.runtimes`.
 
@@ -66,12 +81,25 @@ class Runtime(Protocol):
         """Why it cannot be used here, or None."""
         ...
 
-    def open(self, model: Path, *, provider: str | None = None, threads: int | None = None) -> Session:
+    def open(
+        self,
+        model: Path,
+        *,
+        provider: str | None = None,
+        threads: int | None = None,
+        on_device: OnDevice = OnDevice(),
+    ) -> Session:
         """Load a model.
+
+        Args:
+            model: An ONNX file or what the runtime makes of one; an artifact's has its `manifest.json` beside it.
+            provider: What executes inside the runtime, where it has a choice.
+            threads: Of one operator on a CPU.
+            on_device: Transfers and CUDA graphs.
 
         Raises:
             ProviderUnavailable: The provider asked for is not what would run.
-            UsageError: The file is no model that this runtime loads.
+            UsageError: The file is no model that this runtime loads, or it cannot do what `on_device` asks.
         """
         ...
 

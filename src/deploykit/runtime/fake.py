@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.base.protocols import Arrays
+from deploykit.base.protocols import Arrays, OnDevice
 from deploykit.base.tensors import TensorSpec
 
 
@@ -23,7 +23,14 @@ class FakeRuntime:
         """It always can be used."""
         return None
 
-    def open(self, model: Path, *, provider: str | None = None, threads: int | None = None) -> FakeSession:
+    def open(
+        self,
+        model: Path,
+        *,
+        provider: str | None = None,
+        threads: int | None = None,
+        on_device: OnDevice = OnDevice(),  # noqa: B008, frozen
+    ) -> FakeSession:
         """A session of 1 ms; the file is not read."""
         return FakeSession([1.0], provider=provider or "FakeProvider")
 

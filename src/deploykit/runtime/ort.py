@@ -16,7 +16,7 @@ import numpy as np
 
 from deploykit.base.cpus import usable_cores
 from deploykit.base.errors import MissingExtraError, ProviderUnavailable, UnknownNameError, UsageError
-from deploykit.base.protocols import Arrays
+from deploykit.base.protocols import Arrays, OnDevice
 from deploykit.base.tensors import TensorSpec
 
 _SUFFIX = "ExecutionProvider"
@@ -54,7 +54,14 @@ class OnnxRuntime:
             return str(error)
         return None
 
-    def open(self, model: Path, *, provider: str | None = None, threads: int | None = None) -> OrtSession:
+    def open(
+        self,
+        model: Path,
+        *,
+        provider: str | None = None,
+        threads: int | None = None,
+        on_device: OnDevice = OnDevice(),  # noqa: B008, frozen
+    ) -> OrtSession:
         """Load a model.
 
         Args:
@@ -68,6 +75,8 @@ class OnnxRuntime:
             ProviderUnavailable: The provider is not the one that would run.
             UsageError: onnxruntime does not load the file.
         """
+        if on_device != OnDevice():
+            raise UsageError("--transfers off and --cuda-graph are not there for onnxruntime")
         if threads is not None and threads < 1:
             raise UsageError(f"{threads} threads cannot run a model: give 1 or more")
         full = full_provider_name(provider, _import().get_all_providers()) if provider else CPU_PROVIDER
